@@ -1,0 +1,153 @@
+"""The HTTP of all providers: one POST, whole or streamed, with bounded retries.
+
+Used by the model adapters only. Retries happen before the first byte of an answer is handed on, never after, and honour
+Retry-After up to a limit; the key never appears in an error. Never parses a provider's JSON.
+"""
+
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+
+import aiohttp
+import anyio
+
+from polyport.errors import ModelError
+from polyport.seams import REAL, Seams
+
+RETRYABLE = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+
+
+@dataclass(frozen=True)
+class Retry:
+    """At most `attempts` tries; waits `base_s * 2**n`, jittered, at most `max_wait_s`. A Retry-After above `max_wait_s`
+    is not waited for: the error surfaces at once."""
+
+    attempts: int = 3
+    base_s: float = 0.5
+    max_wait_s: float = 20.0
+
+
+@dataclass
+class Http:
+    """A client for one base URL. `sleep` is replaceable so that tests need not wait."""
+
+    base_url: str
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+    retry: Retry = Retry()
+    timeout_s: float = 600.0
+    idle_timeout_s: float = 120.0
+    seams: Seams = REAL
+    sleep: Callable[[float], Awaitable[None]] = anyio.sleep
+    _session: aiohttp.ClientSession | None = None
+
+    async def post(self, path: str, body: bytes, headers: dict[str, str] | None = None) -> bytes:
+        """The body of a 2xx answer. ModelError otherwise, its message made from at most 2000 characters of the body."""
+        async with self._open(path, body, headers) as response:
+            try:
+                return await response.read()
+            except (TimeoutError, aiohttp.ClientError) as error:
+                raise self._broken(error) from None
+
+    async def stream(self, path: str, body: bytes, headers: dict[str, str] | None = None) -> AsyncIterator[bytes]:
+        """The chunks of a 2xx answer as they come. Close the iterator (`contextlib.aclosing`) to hang up."""
+        async with self._open(path, body, headers) as response:
+            try:
+                async for chunk in response.content.iter_any():
+                    yield chunk
+            except (TimeoutError, aiohttp.ClientError) as error:
+                raise self._broken(error) from None
+
+    @contextlib.asynccontextmanager
+    async def _open(
+        self, path: str, body: bytes, headers: dict[str, str] | None
+    ) -> AsyncGenerator[aiohttp.ClientResponse]:
+        response = await self._send(path, body, {**self.headers, **(headers or {})})
+        try:
+            yield response
+        finally:
+            response.close()
+
+    async def _send(self, path: str, body: bytes, headers: dict[str, str]) -> aiohttp.ClientResponse:
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                response = await self._client().post(
+                    self.base_url.rstrip("/") + path,
+                    data=body,
+                    headers={"content-type": "application/json", **headers},
+                    allow_redirects=False,
+                )
+            except (TimeoutError, aiohttp.ClientError, OSError) as error:
+                failure = self._broken(error)
+            else:
+                if 200 <= response.status < 300:
+                    return response
+                failure = await self._refused(response)
+            wait = self._wait(failure, attempt)
+            if wait is None:
+                raise failure
+            await self.sleep(wait)
+
+    def _wait(self, failure: ModelError, attempt: int) -> float | None:
+        """Seconds to wait before the next attempt, or None to give up."""
+        retryable = failure.http_status in RETRYABLE or failure.http_status == 0
+        if attempt >= self.retry.attempts or not retryable:
+            return None
+        if failure.retry_after_s is not None:
+            return failure.retry_after_s if failure.retry_after_s <= self.retry.max_wait_s else None
+        return min(self.retry.base_s * 2 ** (attempt - 1), self.retry.max_wait_s) * (0.5 + self.seams.chance() / 2)
+
+    async def _refused(self, response: aiohttp.ClientResponse) -> ModelError:
+        try:
+            text = (await response.content.read(65_536)).decode("utf-8", "replace")
+        except (TimeoutError, aiohttp.ClientError):
+            text = ""
+        finally:
+            response.close()
+        return ModelError(
+            self._clean(f"the model's server answered {response.status}: {text[:2000]}".rstrip(": ")),
+            http_status=response.status,
+            retry_after_s=_retry_after(response.headers.get("retry-after", ""), self.seams),
+        )
+
+    def _broken(self, error: BaseException) -> ModelError:
+        what = "did not answer in time" if isinstance(error, TimeoutError) else f"broke off ({type(error).__name__})"
+        return ModelError(f"the model's server at {self.base_url} {what}", code="UNAVAILABLE")
+
+    def _clean(self, text: str) -> str:
+        """`text` without any secret that we sent in a header."""
+        for name, value in self.headers.items():
+            secret = value.removeprefix("Bearer ").strip()
+            if len(secret) >= 8 and any(word in name.lower() for word in ("auth", "key", "token")):
+                text = text.replace(secret, "***")
+        return text
+
+    def _client(self) -> aiohttp.ClientSession:
+        if self._session is None or self._session.closed:
+            self._session = aiohttp.ClientSession(
+                timeout=aiohttp.ClientTimeout(total=self.timeout_s, connect=30, sock_read=self.idle_timeout_s),
+                auto_decompress=True,
+                trust_env=True,
+            )
+        return self._session
+
+    async def aclose(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+
+def _retry_after(value: str, seams: Seams) -> float | None:
+    """Seconds from a Retry-After header (a number or a date), or None."""
+    if not value:
+        return None
+    try:
+        return max(0.0, float(value))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, parsedate_to_datetime(value).timestamp() - seams.clock())
+    except (ValueError, TypeError):
+        return None

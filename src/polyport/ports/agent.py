@@ -1,0 +1,365 @@
+"""Agents, tools, plugins and the contexts they are given. One file, for they name each other.
+
+Implemented in `agents/`, `tools/`, `plugins/` and by users; driven by the engine. The contexts are narrow on purpose: what
+a caller may not do is not there. Nothing here does I/O of its own.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Protocol, Union
+
+from msgspec import structs
+
+from polyport.data.content import Content, Part
+from polyport.data.event import Event, EventActions, ToolConfirmation, new_actions
+from polyport.data.model import ModelRequest, ModelResponse, ToolDeclaration
+from polyport.data.run import Ending, RunConfig
+from polyport.data.session import Session, State
+from polyport.errors import Unavailable
+from polyport.ports.model import Model
+from polyport.ports.stores import MemoryEntry, Stores
+from polyport.seams import Seams
+
+AgentCallback = Callable[["CallbackContext"], Any]
+"""`(context)` -> Content or None, sync or async. A sync callback runs in a worker thread."""
+ModelCallback = Callable[..., Any]
+"""before `(context, request)`, after `(context, response)`, on error `(context, request, error)` -> ModelResponse or None."""
+ToolCallback = Callable[..., Any]
+"""before: `(context, tool, args)`, after: `(context, tool, args, result)`, on error: `(context, tool, args, error)` -> result
+or None."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Agent(ABC):
+    """Something that answers. Immutable, and shared by concurrent runs.
+
+    Subclass it and write `run` for an agent of your own. `name` is an identifier, unique in its tree, not "user".
+    """
+
+    name: str
+    description: str = ""
+    sub_agents: Sequence["Agent"] = ()
+    before_agent: AgentCallback | Sequence[AgentCallback] = ()
+    after_agent: AgentCallback | Sequence[AgentCallback] = ()
+
+    @abstractmethod
+    async def run(self, ctx: "RunContext") -> Ending | None:
+        """Do the agent's work: `await ctx.emit(event)` for each event. None means "done".
+
+        An exception ends the run as failed. Sub-agents are run with `ctx.run_agent(agent)`.
+        """
+
+
+class RunScope:
+    """All that belongs to one run; shared by the contexts of all its agents. Made by the engine's runner.
+
+    `session` is the run's own object: commit keeps it true. `calls_left` is the budget of model calls.
+    """
+
+    __slots__ = (
+        "calls_left",
+        "commit",
+        "config",
+        "end_reason",
+        "ended",
+        "id",
+        "plugins",
+        "run_agent",
+        "seams",
+        "session",
+        "stores",
+        "tree",
+        "usage",
+        "user_content",
+    )
+
+    def __init__(
+        self,
+        *,
+        id: str,
+        session: Session,
+        stores: Stores,
+        plugins: "Sequence[Plugin]",
+        tree: "Tree",
+        seams: Seams,
+        config: RunConfig,
+        commit: Callable[[Event], Awaitable[Event]],
+        run_agent: "Callable[[RunContext, Agent], Awaitable[Ending]]",
+        user_content: Content | None,
+    ) -> None:
+        self.id = id
+        self.session = session
+        self.stores = stores
+        self.plugins = plugins
+        self.tree = tree
+        self.seams = seams
+        self.config = config
+        self.commit = commit
+        self.run_agent = run_agent
+        self.user_content = user_content
+        self.calls_left = config.max_llm_calls
+        self.ended = False
+        self.end_reason = ""
+
+
+class ReadContext:
+    """What instructions, toolsets and everybody else may read."""
+
+    __slots__ = ("agent", "branch", "isolation_scope", "scope")
+
+    def __init__(self, scope: RunScope, agent: Agent, branch: str = "", isolation_scope: str = "") -> None:
+        self.scope = scope
+        self.agent = agent
+        self.branch = branch
+        self.isolation_scope = isolation_scope
+
+    @property
+    def invocation_id(self) -> str:
+        return self.scope.id
+
+    @property
+    def agent_name(self) -> str:
+        return self.agent.name
+
+    @property
+    def app_name(self) -> str:
+        return self.scope.session.key.app
+
+    @property
+    def user_id(self) -> str:
+        return self.scope.session.key.user
+
+    @property
+    def session(self) -> Session:
+        """The session as committed so far. Read only."""
+        return self.scope.session
+
+    @property
+    def user_content(self) -> Content | None:
+        """The message that started the run."""
+        return self.scope.user_content
+
+    @property
+    def config(self) -> RunConfig:
+        return self.scope.config
+
+    @property
+    def state(self) -> Mapping[str, Any]:
+        return MappingProxyType(self.scope.session.state)
+
+    async def load_artifact(self, name: str, version: int = 0) -> Part:
+        """An artifact of this session (or `user:`); version 0 is the latest. NotFound; Unavailable without a store."""
+        return await _artifacts(self.scope).load(self.scope.session.key, name, version)
+
+    async def artifact_names(self) -> list[str]:
+        return await _artifacts(self.scope).names(self.scope.session.key)
+
+    async def search_memory(self, query: str) -> list[MemoryEntry]:
+        memory = self.scope.stores.memory
+        if memory is None:
+            raise Unavailable("no memory store is configured: App(stores=...) needs one")
+        return await memory.search(self.app_name, self.user_id, query)
+
+
+def _artifacts(scope: RunScope) -> Any:
+    if scope.stores.artifacts is None:
+        raise Unavailable("no artifact store is configured: App(stores=...) needs one")
+    return scope.stores.artifacts
+
+
+class RunContext(ReadContext):
+    """What an agent's `run` gets."""
+
+    __slots__ = ()
+
+    async def emit(self, event: Event) -> Event:
+        """Make the event true: it is stored and published when this returns (a partial one is only published).
+
+        Missing id, author, time, branch and invocation id are filled in. Returns the event as stored.
+        """
+        return await self.scope.commit(self.complete(event))
+
+    def event(self, **fields: Any) -> Event:
+        """A new event of this agent in this run, complete."""
+        seams = self.scope.seams
+        return Event(
+            id=seams.new_id(),
+            timestamp=seams.now(),
+            invocation_id=self.scope.id,
+            author=self.agent.name,
+            branch=self.branch,
+            isolation_scope=self.isolation_scope,
+            **fields,
+        )
+
+    def complete(self, event: Event) -> Event:
+        """`event` with what is missing filled in."""
+        if event.id and event.timestamp and event.author and event.invocation_id:
+            return event
+        seams = self.scope.seams
+        author = "user" if event.content is not None and event.content.role == "user" else self.agent.name
+        return structs.replace(
+            event,
+            id=event.id or seams.new_id(),
+            timestamp=event.timestamp or seams.now(),
+            author=event.author or author,
+            invocation_id=event.invocation_id or self.scope.id,
+            branch=event.branch or self.branch,
+            isolation_scope=event.isolation_scope or self.isolation_scope,
+        )
+
+    def at(self, agent: Agent, branch: str | None = None) -> "RunContext":
+        """The same run seen by another agent."""
+        return RunContext(self.scope, agent, self.branch if branch is None else branch, self.isolation_scope)
+
+    async def run_agent(self, agent: Agent, branch: str | None = None) -> Ending:
+        """Run another agent inside this run, with its callbacks; how it ended."""
+        return await self.scope.run_agent(self.at(agent, branch), agent)
+
+
+class CallbackContext(ReadContext):
+    """What callbacks, plugins and tools get: they may write state and artifacts. The writes come true with the event that
+    carries `actions`."""
+
+    __slots__ = ("_state", "actions")
+
+    def __init__(self, ctx: ReadContext, actions: EventActions | None = None) -> None:
+        super().__init__(ctx.scope, ctx.agent, ctx.branch, ctx.isolation_scope)
+        self.actions = actions if actions is not None else new_actions()
+        delta = self.actions.state_delta
+        if delta is None:
+            delta = self.actions.state_delta = {}
+        self._state = State(self.scope.session.state, delta)
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    @property
+    def changed(self) -> bool:
+        """Whether something was written that an event must carry."""
+        return bool(self.actions.state_delta or self.actions.artifact_delta)
+
+    async def save_artifact(self, name: str, part: Part, custom_metadata: dict[str, Any] | None = None) -> int:
+        """Store a new version of an artifact, and note it in `artifactDelta`."""
+        version = await _artifacts(self.scope).save(self.scope.session.key, name, part, custom_metadata)
+        delta = self.actions.artifact_delta
+        if delta is None:
+            delta = self.actions.artifact_delta = {}
+        delta[name] = version
+        return version
+
+    def end(self, reason: str = "") -> None:
+        """End the whole run after what is being done now."""
+        self.scope.ended = True
+        self.scope.end_reason = reason
+
+
+class ToolContext(CallbackContext):
+    """What a tool gets besides its arguments."""
+
+    __slots__ = ("confirmation", "function_call_id")
+
+    def __init__(self, ctx: ReadContext, function_call_id: str, confirmation: ToolConfirmation | None = None) -> None:
+        super().__init__(ctx)
+        self.function_call_id = function_call_id
+        self.confirmation = confirmation
+
+
+class Tool(ABC):
+    """Something the model may call.
+
+    `long_running`: the result comes later, from outside. `idempotent`: may be executed again when a run that died is
+    resumed.
+    """
+
+    name: str
+    description: str = ""
+    long_running: bool = False
+    idempotent: bool = False
+
+    def declaration(self) -> ToolDeclaration | None:
+        """How the model sees the tool; None for a tool that only edits requests."""
+        return None
+
+    async def prepare(self, ctx: CallbackContext, request: ModelRequest) -> None:
+        """Edit a request before it is sent. Called for every request of an agent that has the tool."""
+
+    @abstractmethod
+    async def call(self, ctx: ToolContext, args: dict[str, Any]) -> Any:
+        """Carry out one call. The result has a JSON form; None is "nothing yet" for a long-running tool.
+
+        An exception becomes an error response that the model sees; it does not end the run.
+        """
+
+
+class Toolset(Protocol):
+    """Tools found at run time, such as those of an MCP server."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def tools(self, ctx: ReadContext) -> Sequence[Tool]:
+        """The tools for this agent run. Called once per agent run."""
+        ...
+
+    async def aclose(self) -> None: ...
+
+
+class Plugin:
+    """Hooks into every run of an app. Write the methods you need; the first that answers not None decides, and the agent's
+    own callback of the same kind is then not asked (spec core 7)."""
+
+    name: str = ""
+
+    async def on_user_message(self, ctx: CallbackContext, message: Content) -> Content | None: ...
+
+    async def before_run(self, ctx: CallbackContext) -> Content | None: ...
+
+    async def after_run(self, ctx: CallbackContext) -> None: ...
+
+    async def on_event(self, ctx: ReadContext, event: Event) -> Event | None: ...
+
+    async def before_agent(self, ctx: CallbackContext) -> Content | None: ...
+
+    async def after_agent(self, ctx: CallbackContext) -> Content | None: ...
+
+    async def before_model(self, ctx: CallbackContext, request: ModelRequest) -> ModelResponse | None: ...
+
+    async def after_model(self, ctx: CallbackContext, response: ModelResponse) -> ModelResponse | None: ...
+
+    async def on_model_error(
+        self, ctx: CallbackContext, request: ModelRequest, error: Exception
+    ) -> ModelResponse | None: ...
+
+    async def before_tool(self, ctx: ToolContext, tool: Tool, args: dict[str, Any]) -> Any: ...
+
+    async def after_tool(self, ctx: ToolContext, tool: Tool, args: dict[str, Any], result: Any) -> Any: ...
+
+    async def on_tool_error(
+        self, ctx: ToolContext, tool: "Tool | None", args: dict[str, Any], error: Exception
+    ) -> Any: ...
+
+    async def close(self) -> None: ...
+
+
+ToolLike = Union["Tool", "Toolset", Callable[..., Any]]
+"""What may stand in an agent's `tools`: a plain function becomes a Tool when the App is made."""
+
+
+class Tree(Protocol):
+    """The agents of an app, bound: strings turned into models and functions into tools."""
+
+    root: Agent
+
+    def find(self, name: str) -> Agent | None: ...
+
+    def parent(self, agent: Agent) -> Agent | None: ...
+
+    def model(self, agent: Agent) -> Model:
+        """The model of an LLM agent. ConfigError if it has none."""
+        ...
+
+    def tools(self, agent: Agent) -> Sequence["Tool | Toolset"]: ...

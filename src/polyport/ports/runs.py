@@ -1,0 +1,84 @@
+"""The port through which protocols start and follow runs. Implemented in `runs/`."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Protocol
+
+from polyport.data.event import Event
+from polyport.data.run import RunOutcome, RunRequest
+from polyport.data.session import SessionKey
+from polyport.ports.agent import Agent
+from polyport.ports.stores import Stores
+
+
+class FeedItem:
+    """One published event. `offset` counts from 1 within its run. `encoded` keeps the bytes of each wire shape once made."""
+
+    __slots__ = ("encoded", "event", "offset")
+
+    def __init__(self, offset: int, event: Event) -> None:
+        self.offset = offset
+        self.event = event
+        self.encoded: dict[str, bytes] | None = None
+
+    def bytes(self, shape: str, make: Any) -> bytes:
+        """The bytes of this event in a wire shape, made by `make(event)` the first time."""
+        if self.encoded is None:
+            self.encoded = {}
+        found = self.encoded.get(shape)
+        if found is None:
+            found = self.encoded[shape] = make(self.event)
+        return found
+
+
+class Run(Protocol):
+    """A run that was started here and is alive, or ended a short while ago."""
+
+    @property
+    def id(self) -> str:
+        """The invocation id."""
+        ...
+
+    @property
+    def key(self) -> SessionKey: ...
+
+    @property
+    def outcome(self) -> RunOutcome | None:
+        """None while the run is alive."""
+        ...
+
+    def follow(self, after: int = 0) -> AsyncIterator[Sequence[FeedItem]]:
+        """Batches of items with an offset above `after`, from the past and then as they come; ends with the run.
+
+        LimitExceeded if the follower fell so far behind that items are gone. Safe to leave at any time.
+        """
+        ...
+
+    async def wait(self) -> RunOutcome:
+        """Return when the run has ended and cleaned up."""
+        ...
+
+
+class Runs(Protocol):
+    """Owns every run of an app."""
+
+    @property
+    def stores(self) -> Stores: ...
+
+    @property
+    def agents(self) -> dict[str, Agent]:
+        """App name -> its root agent, sorted by name."""
+        ...
+
+    async def start(self, request: RunRequest) -> Run:
+        """Start a run, by the policy for busy sessions. Returns when the user's message is about to be committed.
+
+        NotFound (session, then app), Conflict (busy, or nothing to resume), LimitExceeded (too many runs),
+        Unavailable (shutting down).
+        """
+        ...
+
+    def get(self, run_id: str) -> Run | None: ...
+
+    async def cancel(self, run_id: str, reason: str) -> bool:
+        """Stop a run and wait for its clean-up; whether it was alive."""
+        ...
