@@ -5,7 +5,7 @@ Retry-After up to a limit; the key never appears in an error. Never parses a pro
 """
 
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 
@@ -49,7 +49,7 @@ class Http:
             except (TimeoutError, aiohttp.ClientError) as error:
                 raise self._broken(error) from None
 
-    async def stream(self, path: str, body: bytes, headers: dict[str, str] | None = None) -> AsyncIterator[bytes]:
+    async def stream(self, path: str, body: bytes, headers: dict[str, str] | None = None) -> AsyncGenerator[bytes]:
         """The chunks of a 2xx answer as they come. Close the iterator (`contextlib.aclosing`) to hang up."""
         async with self._open(path, body, headers) as response:
             try:
