@@ -1,0 +1,32 @@
+"""How every server of the benchmark is served: uvicorn, uvloop, httptools, no access log, on a socket that it inherits.
+
+Used by `adk_server.py`, `our_server.py` and `ceiling.py`, each in its own process and environment. The socket listens before
+the process starts, so that a cold start is measured without polling.
+"""
+
+import argparse
+import socket
+from typing import Any
+
+import uvicorn
+
+
+def arguments() -> argparse.Namespace:
+    """`--fd N` (the listening socket) and `--sqlite FILE` (absent: sessions in memory)."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--fd", type=int, required=True)
+    parser.add_argument("--sqlite", default="")
+    return parser.parse_args()
+
+
+def serve(app: Any, fd: int) -> None:
+    config = uvicorn.Config(
+        app,
+        loop="uvloop",
+        http="httptools",
+        access_log=False,
+        log_level="warning",
+        backlog=4096,
+        timeout_graceful_shutdown=1,
+    )
+    uvicorn.Server(config).run(sockets=[socket.socket(fileno=fd)])
