@@ -90,7 +90,7 @@ def simpler(dialect: Dialect, body: Json, complaint: str) -> Dialect | None:
     if dialect.max_tokens in body and dialect.max_tokens in said and _UNKNOWN_WORDS.search(complaint):
         other = "max_tokens" if dialect.max_tokens == "max_completion_tokens" else "max_completion_tokens"
         return replace(dialect, max_tokens=other)
-    if param or _OTHER_WORDS.search(said):
+    if param or _OTHER_WORDS.search(said) or any(name in said for name in body):
         return None
     if usage:
         return replace(dialect, stream_usage=False)
