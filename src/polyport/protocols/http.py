@@ -1,0 +1,226 @@
+"""Request: one HTTP request (or WebSocket handshake), read only as far as a handler asks.
+
+Made by the host for every call and given to every handler. Path segments are decoded after the raw path was split, so an
+id may hold an encoded slash (spec rest 4.2). Never answers anything; see `answers`.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any, TypeVar, cast
+from urllib.parse import parse_qsl
+
+from polyport import codec
+from polyport.data.limits import Limits
+from polyport.errors import BadRequest, RunCancelled, TooLarge
+from polyport.seams import Seams
+
+T = TypeVar("T")
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Header = tuple[bytes, bytes]
+
+FORM_TYPES = frozenset({b"application/x-www-form-urlencoded", b"multipart/form-data", b"text/plain"})
+"""What a web page of another site may post without asking first (a CORS "simple request")."""
+
+_SANE_ID = re.compile(rb"[!-~]{1,128}")
+
+
+class ClientGone(RunCancelled):
+    """The client closed the connection; nobody will read an answer."""
+
+
+class Caller:
+    """Who is calling. `user` is "" for an anonymous caller; `claims` is what the authenticator knows about it."""
+
+    __slots__ = ("claims", "user")
+
+    def __init__(self, user: str = "", claims: dict[str, Any] | None = None) -> None:
+        self.user = user
+        self.claims: dict[str, Any] = claims if claims is not None else {}
+
+
+ANONYMOUS = Caller()
+
+
+class Request:
+    """`params` are the decoded path parameters, `method` is upper case ("WEBSOCKET" for a handshake), `prefix` the part of
+    the path that is not the protocol's (mount point and `/api`). A handler may set `run_id` for the access log."""
+
+    __slots__ = (
+        "_body",
+        "_headers",
+        "_id",
+        "_query",
+        "caller",
+        "limits",
+        "method",
+        "params",
+        "prefix",
+        "receive",
+        "run_id",
+        "scope",
+        "seams",
+    )
+
+    def __init__(self, scope: Scope, receive: Receive, limits: Limits, seams: Seams) -> None:
+        self.scope = scope
+        self.receive = receive
+        self.limits = limits
+        self.seams = seams
+        self.method: str = scope["method"] if scope["type"] == "http" else "WEBSOCKET"
+        self.params: dict[str, str] = {}
+        self.prefix = ""
+        self.caller = ANONYMOUS
+        self.run_id = ""
+        self._id = ""
+        self._body: bytes | None = None
+        self._headers: dict[bytes, bytes] | None = None
+        self._query: dict[str, list[str]] | None = None
+
+    @property
+    def path(self) -> str:
+        """The whole path as it was sent, still percent-encoded; fit for a log line."""
+        raw = self.scope.get("raw_path")
+        return raw.decode("ascii", "backslashreplace") if raw else ascii(self.scope["path"])[1:-1]
+
+    @property
+    def id(self) -> str:
+        """The request id: the client's `X-Request-Id` when it is printable ASCII of at most 128, else a new one."""
+        if not self._id:
+            given = self.headers.get(b"x-request-id")
+            sane = given is not None and _SANE_ID.fullmatch(given)
+            self._id = given.decode("ascii") if given is not None and sane else self.seams.new_id()
+        return self._id
+
+    @property
+    def headers(self) -> dict[bytes, bytes]:
+        """Lower-case name -> value; of a repeated header the last one. See `header_values`."""
+        if self._headers is None:
+            self._headers = dict(cast("Iterable[Header]", self.scope["headers"]))
+        return self._headers
+
+    def header(self, name: str) -> str:
+        """A header's value, or ""."""
+        return self.headers.get(name.lower().encode("latin-1"), b"").decode("latin-1")
+
+    def header_values(self, name: str) -> list[str]:
+        """All values of a header, one for each time it was sent."""
+        key = name.lower().encode("latin-1")
+        return [value.decode("latin-1") for found, value in self.scope["headers"] if found == key]
+
+    @property
+    def wants_events(self) -> bool:
+        """Whether the client asked for an event stream."""
+        return b"text/event-stream" in self.headers.get(b"accept", b"")
+
+    @property
+    def query(self) -> dict[str, list[str]]:
+        """The query string: name -> all values. BadRequest when it has too many fields."""
+        if self._query is None:
+            self._query = {}
+            raw: bytes = self.scope["query_string"]
+            if raw:
+                limit = self.limits.query_fields
+                try:
+                    pairs = parse_qsl(raw.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=limit)
+                except ValueError:
+                    raise BadRequest(f"the query string has more than {limit} fields") from None
+                for name, value in pairs:
+                    self._query.setdefault(name, []).append(value)
+        return self._query
+
+    def query_text(self, *names: str) -> str:
+        """The first value of the first of `names` that is not empty, or "" (`appName` before `app_name`)."""
+        for name in names:
+            values = self.query.get(name)
+            if values and values[0]:
+                return values[0]
+        return ""
+
+    def query_int(self, name: str, lo: int, hi: int, default: int | None = None) -> int | None:
+        """A whole number from `lo` to `hi`; `default` when absent or blank. BadRequest names the parameter."""
+        text = self.query_text(name)
+        if not text:
+            return default
+        digits = text[1:] if text[0] in "+-" else text
+        if not (digits.isascii() and digits.isdigit() and len(digits) <= 19):
+            raise BadRequest(f"{name} parameter must be an integer", name)
+        value = int(text)
+        if not lo <= value <= hi:
+            raise BadRequest(f"{name} parameter must be between {lo} and {hi}", name)
+        return value
+
+    def query_bool(self, name: str, default: bool = False) -> bool:
+        """`true` or `1`, `false` or `0`, in any case; `default` when absent or blank. BadRequest names the parameter."""
+        text = self.query_text(name).lower()
+        if not text:
+            return default
+        if text not in ("true", "false", "1", "0"):
+            raise BadRequest(f"{name} parameter must be true or false", name)
+        return text in ("true", "1")
+
+    async def body(self, limit: int | None = None) -> bytes:
+        """The whole body, kept for a second call. TooLarge above `limit` bytes (by default `limits.body_bytes`): from
+        Content-Length before anything is read, else as soon as the bytes read are too many. ClientGone."""
+        if self._body is not None:
+            return self._body
+        limit = self.limits.body_bytes if limit is None else limit
+        declared = self.headers.get(b"content-length")
+        if declared is not None and (not declared.isdigit() or len(declared) > 18):
+            raise BadRequest("Content-Length is not a number")
+        if declared is not None and int(declared) > limit:
+            raise _too_large(limit)
+        message = await self._receive_body()
+        body: bytes = message.get("body", b"")
+        if message.get("more_body"):
+            body = await self._collect(body, limit)
+        elif len(body) > limit:
+            raise _too_large(limit)
+        self._body = body
+        return body
+
+    async def _collect(self, first: bytes, limit: int) -> bytes:
+        buffer = bytearray(first)
+        more = True
+        while more:
+            if len(buffer) > limit:
+                raise _too_large(limit)
+            message = await self._receive_body()
+            buffer += message.get("body", b"")
+            more = message.get("more_body", False)
+        if len(buffer) > limit:
+            raise _too_large(limit)
+        return bytes(buffer)
+
+    async def _receive_body(self) -> Message:
+        message = await self.receive()
+        if message["type"] != "http.request":
+            raise ClientGone("the client closed the connection while sending the body")
+        return message
+
+    def refuse_forms(self) -> None:
+        """BadRequest for the content types that any web page may send here; a missing one is accepted (spec rest 4.5)."""
+        kind = self.headers.get(b"content-type")
+        if kind is not None and kind.partition(b";")[0].strip().lower() in FORM_TYPES:
+            raise BadRequest("this content type is not accepted: send the body with Content-Type: application/json")
+
+    async def json(self, kind: type[T], *, unknown: str = "refuse", empty: T | None = None) -> T:
+        """The body as a `kind`. `unknown` fields: "refuse" or "drop". `empty` stands for an empty body or a
+        null, which are a BadRequest without it."""
+        self.refuse_forms()
+        body = await self.body()
+        if empty is not None and body.strip() in (b"", b"null"):
+            return empty
+        codec.check_depth(body, self.limits.json_depth)
+        return codec.decode(body, kind, unknown=unknown)
+
+    async def disconnected(self) -> None:
+        """Return when the client has gone. Call it after the body was read; what is left of the body is dropped."""
+        while (await self.receive())["type"] not in ("http.disconnect", "websocket.disconnect"):
+            pass
+
+
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(f"the body is larger than {limit} bytes; the limit is the setting `body_bytes`")

@@ -1,0 +1,125 @@
+"""Event streams: the SSE answer, its heartbeat, and what to do when the client hangs up.
+
+Used by handlers that answer with server-sent events, or that wait long for one answer. The iterator of a stream is read by
+one task from its start to its end; quiet time is filled by another task, so that no step of an iterator is ever cancelled
+and then taken again. Never makes the frames of a protocol.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import Literal, TypeVar
+
+import anyio
+
+from polyport.protocols.answers import EVENTS, unwrap
+from polyport.protocols.http import ClientGone, Header, Request, Send
+from polyport.wire import sse
+
+T = TypeVar("T")
+Ended = Literal["done", "gone", "timeout"]
+"""How a stream ended: the iterator ended; the client hung up; its time was over."""
+
+
+class SseStream:
+    """An event stream as an answer. `start` sends status 200 and the headers at once; `send` takes whole frames."""
+
+    __slots__ = ("_send", "writes")
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.writes = 0
+
+    async def start(self, headers: Iterable[Header] = ()) -> None:
+        fixed = [
+            EVENTS,
+            (b"cache-control", b"no-cache"),
+            (b"connection", b"keep-alive"),
+            (b"x-accel-buffering", b"no"),
+        ]
+        await self._send({"type": "http.response.start", "status": 200, "headers": [*fixed, *headers]})
+        await self._send({"type": "http.response.body", "body": b"", "more_body": True})
+
+    def send(self, frames: bytes) -> Awaitable[None]:
+        """Write one or more whole frames; awaiting it is the back-pressure of the connection."""
+        self.writes += 1
+        return self._send({"type": "http.response.body", "body": frames, "more_body": True})
+
+    async def close(self) -> None:
+        """End the answer. Nothing may be sent after it."""
+        await self._send({"type": "http.response.body", "body": b""})
+
+
+async def pump(
+    request: Request,
+    stream: SseStream,
+    batches: AsyncIterator[bytes],
+    *,
+    heartbeat_s: float = 0.0,
+    timeout_s: float | None = None,
+) -> Ended:
+    """Write each batch of frames to a started stream until `batches` ends, the client hangs up or `timeout_s` is over.
+
+    Sends a comment when the stream was quiet for `heartbeat_s` (0 is never). The stream is left open, so that the caller
+    can say goodbye. `batches` is closed before this returns. What `batches` raises is raised here, not in a group.
+    """
+    ended: Ended = "gone"
+
+    async def watch() -> None:
+        await request.disconnected()
+        tasks.cancel_scope.cancel()
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watch)
+            if heartbeat_s > 0:
+                tasks.start_soon(_beat, stream, heartbeat_s)
+            ended = await _copy(stream, batches, timeout_s)
+            tasks.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        raise unwrap(group) from None
+    return ended
+
+
+async def _copy(stream: SseStream, batches: AsyncIterator[bytes], timeout_s: float | None) -> Ended:
+    try:
+        with anyio.move_on_after(timeout_s) as limit:
+            async for batch in batches:
+                await stream.send(batch)
+        return "timeout" if limit.cancelled_caught else "done"
+    finally:
+        close = getattr(batches, "aclose", None)
+        if close is not None:
+            with anyio.CancelScope(shield=True):
+                await close()
+
+
+async def _beat(stream: SseStream, quiet_s: float) -> None:
+    """Two ticks without a write between them are at most `quiet_s` of silence."""
+    seen = -1
+    while True:
+        await anyio.sleep(quiet_s / 2)
+        if stream.writes == seen:
+            await stream.send(sse.HEARTBEAT)
+        seen = stream.writes
+
+
+async def unless_gone(request: Request, work: Callable[[], Awaitable[T]]) -> T:
+    """What `work` returns. If the client hangs up first, `work` is cancelled, its clean-up awaited, and ClientGone raised.
+
+    For handlers that answer once, after a long time. What `work` raises is raised here, not in a group.
+    """
+    answers: list[T] = []
+
+    async def watch() -> None:
+        await request.disconnected()
+        tasks.cancel_scope.cancel()
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watch)
+            answers.append(await work())
+            tasks.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        raise unwrap(group) from None
+    if not answers:
+        raise ClientGone("the client closed the connection")
+    return answers[0]
