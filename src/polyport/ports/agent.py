@@ -8,13 +8,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Protocol, Union
+from typing import Any, Protocol, Union, runtime_checkable
 
 from msgspec import structs
 
 from polyport.data.content import Content, Part
 from polyport.data.event import Event, EventActions, ToolConfirmation, new_actions
-from polyport.data.model import ModelRequest, ModelResponse, ToolDeclaration
+from polyport.data.model import ModelRequest, ModelResponse, Schema, ToolDeclaration
 from polyport.data.run import Ending, RunConfig
 from polyport.data.session import Session, State
 from polyport.errors import Unavailable
@@ -52,10 +52,15 @@ class Agent(ABC):
         """
 
 
+Hooks = Mapping[str, Sequence[Callable[..., Any]]]
+"""Hook name -> what the plugins do there, in order. Names without a plugin are absent."""
+
+
 class RunScope:
     """All that belongs to one run; shared by the contexts of all its agents. Made by the engine's runner.
 
-    `session` is the run's own object: commit keeps it true. `calls_left` is the budget of model calls.
+    `session` is the run's own object: commit keeps it true. `calls_left` is the budget of model calls. `uploads` is the user's
+    message as stored and as sent, when its files became artifacts.
     """
 
     __slots__ = (
@@ -64,14 +69,15 @@ class RunScope:
         "config",
         "end_reason",
         "ended",
+        "hooks",
         "id",
-        "plugins",
+        "resumed",
         "run_agent",
         "seams",
         "session",
         "stores",
         "tree",
-        "usage",
+        "uploads",
         "user_content",
     )
 
@@ -81,24 +87,27 @@ class RunScope:
         id: str,
         session: Session,
         stores: Stores,
-        plugins: "Sequence[Plugin]",
+        hooks: "Hooks",
         tree: "Tree",
         seams: Seams,
         config: RunConfig,
         commit: Callable[[Event], Awaitable[Event]],
         run_agent: "Callable[[RunContext, Agent], Awaitable[Ending]]",
         user_content: Content | None,
+        resumed: bool = False,
     ) -> None:
         self.id = id
         self.session = session
         self.stores = stores
-        self.plugins = plugins
+        self.hooks = hooks
         self.tree = tree
         self.seams = seams
         self.config = config
         self.commit = commit
         self.run_agent = run_agent
         self.user_content = user_content
+        self.uploads: tuple[Content, Content] | None = None
+        self.resumed = resumed
         self.calls_left = config.max_llm_calls
         self.ended = False
         self.end_reason = ""
@@ -172,14 +181,21 @@ def _artifacts(scope: RunScope) -> Any:
 class RunContext(ReadContext):
     """What an agent's `run` gets."""
 
-    __slots__ = ()
+    __slots__ = ("escalated",)
+
+    def __init__(self, scope: RunScope, agent: Agent, branch: str = "", isolation_scope: str = "") -> None:
+        super().__init__(scope, agent, branch, isolation_scope)
+        self.escalated = False
 
     async def emit(self, event: Event) -> Event:
         """Make the event true: it is stored and published when this returns (a partial one is only published).
 
         Missing id, author, time, branch and invocation id are filled in. Returns the event as stored.
         """
-        return await self.scope.commit(self.complete(event))
+        event = await self.scope.commit(self.complete(event))
+        if event.actions.escalate:
+            self.escalated = True
+        return event
 
     def event(self, **fields: Any) -> Event:
         """A new event of this agent in this run, complete."""
@@ -295,6 +311,7 @@ class Tool(ABC):
         """
 
 
+@runtime_checkable
 class Toolset(Protocol):
     """Tools found at run time, such as those of an MCP server."""
 
@@ -349,17 +366,33 @@ ToolLike = Union["Tool", "Toolset", Callable[..., Any]]
 """What may stand in an agent's `tools`: a plain function becomes a Tool when the App is made."""
 
 
-class Tree(Protocol):
-    """The agents of an app, bound: strings turned into models and functions into tools."""
+@dataclass(frozen=True)
+class OutputSchema:
+    """A JSON Schema of an object, and a parser that validates: BadRequest naming every wrong field."""
 
-    root: Agent
+    schema: Schema
+    parse: Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """An LLM agent's plugs as objects: strings turned into models, functions into tools."""
+
+    model: Model
+    tools: Sequence[Tool | Toolset] = ()
+    output: OutputSchema | None = None
+
+
+class Tree(Protocol):
+    """The agents of an app and what belongs to each."""
+
+    @property
+    def root(self) -> Agent: ...
 
     def find(self, name: str) -> Agent | None: ...
 
     def parent(self, agent: Agent) -> Agent | None: ...
 
-    def model(self, agent: Agent) -> Model:
-        """The model of an LLM agent. ConfigError if it has none."""
+    def bound(self, agent: Agent) -> Bound:
+        """The plugs of an LLM agent, also of one that is not in the tree. ConfigError if it has no model."""
         ...
-
-    def tools(self, agent: Agent) -> Sequence["Tool | Toolset"]: ...

@@ -1,6 +1,7 @@
 """The port through which protocols start and follow runs. Implemented in `runs/`."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 from polyport.data.event import Event
@@ -9,14 +10,19 @@ from polyport.data.session import SessionKey
 from polyport.ports.agent import Agent
 from polyport.ports.stores import Stores
 
+Sink = Callable[[Event], Awaitable[None]]
+"""Keeps a protocol's own view of a run inside commit; an exception of it ends the run."""
+
 
 class FeedItem:
-    """One published event. `offset` counts from 1 within its run. `encoded` keeps the bytes of each wire shape once made."""
+    """One published event. `offset` counts from 1 within its run, `stored` counts the stored events up to this one.
+    `encoded` keeps the bytes of each wire shape once made."""
 
-    __slots__ = ("encoded", "event", "offset")
+    __slots__ = ("encoded", "event", "offset", "stored")
 
-    def __init__(self, offset: int, event: Event) -> None:
+    def __init__(self, offset: int, stored: int, event: Event) -> None:
         self.offset = offset
+        self.stored = stored
         self.event = event
         self.encoded: dict[str, bytes] | None = None
 
@@ -46,11 +52,29 @@ class Run(Protocol):
         """None while the run is alive."""
         ...
 
-    def follow(self, after: int = 0) -> AsyncIterator[Sequence[FeedItem]]:
+    @property
+    def offset(self) -> int:
+        """The offset of the newest item; 0 before the first."""
+        ...
+
+    def follow(self, after: int = 0) -> AsyncGenerator[Sequence[FeedItem]]:
         """Batches of items with an offset above `after`, from the past and then as they come; ends with the run.
 
         LimitExceeded if the follower fell so far behind that items are gone. Safe to leave at any time.
         """
+        ...
+
+    def watching(self) -> AbstractAsyncContextManager[None]:
+        """Count as a watcher. When the last one of an attached run leaves, the run is cancelled and cleaned up first."""
+        ...
+
+    async def changed(self, after: int) -> bool:
+        """Wait until there is an item after this offset or the run has ended; whether there may be more later. Safe to
+        cancel, so a protocol can put a time limit around it."""
+        ...
+
+    def read(self, after: int) -> Sequence[FeedItem]:
+        """The items after this offset that are there now."""
         ...
 
     async def wait(self) -> RunOutcome:
@@ -69,8 +93,10 @@ class Runs(Protocol):
         """App name -> its root agent, sorted by name."""
         ...
 
-    async def start(self, request: RunRequest) -> Run:
+    async def start(self, request: RunRequest, *, attached: bool = False, sinks: Sequence[Sink] = ()) -> Run:
         """Start a run, by the policy for busy sessions. Returns when the user's message is about to be committed.
+
+        An attached run is cancelled when its last watcher leaves; a detached one goes on.
 
         NotFound (session, then app), Conflict (busy, or nothing to resume), LimitExceeded (too many runs),
         Unavailable (shutting down).

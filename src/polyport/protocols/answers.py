@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from polyport import codec
-from polyport.errors import STATUS, LimitExceeded, PolyportError, TooLarge, Unauthenticated, describe
+from polyport.errors import STATUS, LimitExceeded, PolyportError, Unauthenticated, describe
 from polyport.protocols.http import Header, Request, Scope, Send
 from polyport.wire import sse
 
@@ -71,13 +71,11 @@ def error_body(error: BaseException, request_id: str = "") -> dict[str, str]:
 
 
 def error_headers(error: BaseException) -> list[Header]:
-    """What a kind of error adds: Retry-After, WWW-Authenticate, Connection: close after an unread body."""
+    """What a kind of error adds: Retry-After, WWW-Authenticate."""
     if isinstance(error, LimitExceeded):
         return [(b"retry-after", b"%d" % max(1, math.ceil(error.retry_after_s or 1)))]
     if isinstance(error, Unauthenticated):
         return [(b"www-authenticate", b"Bearer")]
-    if isinstance(error, TooLarge):
-        return [(b"connection", b"close")]
     return []
 
 

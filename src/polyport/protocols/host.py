@@ -38,6 +38,9 @@ NOSNIFF: Header = (b"x-content-type-options", b"nosniff")
 Lifespan = Callable[[], AbstractAsyncContextManager[Any]]
 
 
+CLOSE: Header = (b"connection", b"close")
+LINGER_S = 10.0
+"""How long a client may go on sending a body that was refused, so that it gets to read the answer."""
 GONE = 499
 """What the access log says of a request whose client left; never sent."""
 
@@ -57,17 +60,32 @@ class Outgoing:
     def __call__(self, message: Message) -> Awaitable[None]:
         kind = message["type"]
         if kind == "http.response.body":
-            if not message.get("more_body"):
-                self.done = True
             if self._request.method == "HEAD":
                 message = {**message, "body": b""}
+            if not message.get("more_body"):
+                self.done = True
+                if self._request.unread:
+                    return self._linger(message)
         elif kind == "http.response.start" or kind == "websocket.http.response.start":
             self.status = message["status"]
             own = ((b"x-request-id", self._request.id.encode("ascii", "replace")), NOSNIFF)
+            if self._request.unread:
+                own = (*own, CLOSE)
             message = {**message, "headers": [*message.get("headers", ()), *own, *self.headers]}
         else:
             return self._websocket(message)
         return self._send(message)
+
+    async def _linger(self, message: Message) -> None:
+        """End an answer whose request is still being sent. A connection that is closed under a sender is reset, and the
+        answer lost; so what comes is dropped for a while, and only then the answer ended."""
+        await self._send({**message, "more_body": True})
+        with anyio.move_on_after(LINGER_S):
+            more = True
+            while more:
+                got = await self._request.receive()
+                more = got["type"] == "http.request" and got.get("more_body", False)
+        await self._send({"type": "http.response.body", "body": b""})
 
     async def _websocket(self, message: Message) -> None:
         if message["type"] == "websocket.accept":

@@ -46,7 +46,8 @@ ANONYMOUS = Caller()
 
 class Request:
     """`params` are the decoded path parameters, `method` is upper case ("WEBSOCKET" for a handshake), `prefix` the part of
-    the path that is not the protocol's (mount point and `/api`). A handler may set `run_id` for the access log."""
+    the path that is not the protocol's (mount point and `/api`). A handler may set `run_id` for the access log. `unread` is
+    true once a body was refused before its end."""
 
     __slots__ = (
         "_body",
@@ -62,6 +63,7 @@ class Request:
         "run_id",
         "scope",
         "seams",
+        "unread",
     )
 
     def __init__(self, scope: Scope, receive: Receive, limits: Limits, seams: Seams) -> None:
@@ -74,6 +76,7 @@ class Request:
         self.prefix = ""
         self.caller = ANONYMOUS
         self.run_id = ""
+        self.unread = False
         self._id = ""
         self._body: bytes | None = None
         self._headers: dict[bytes, bytes] | None = None
@@ -171,6 +174,7 @@ class Request:
         if declared is not None and (not declared.isdigit() or len(declared) > 18):
             raise BadRequest("Content-Length is not a number")
         if declared is not None and int(declared) > limit:
+            self.unread = True
             raise _too_large(limit)
         message = await self._receive_body()
         body: bytes = message.get("body", b"")
@@ -186,6 +190,7 @@ class Request:
         more = True
         while more:
             if len(buffer) > limit:
+                self.unread = True
                 raise _too_large(limit)
             message = await self._receive_body()
             buffer += message.get("body", b"")

@@ -1,0 +1,31 @@
+from polyport.agents.flows import FunctionAgent as FunctionAgent
+from polyport.agents.flows import LoopAgent as LoopAgent
+from polyport.agents.flows import ParallelAgent as ParallelAgent
+from polyport.agents.flows import SequentialAgent as SequentialAgent
+from polyport.agents.llm import LlmAgent as LlmAgent
+from polyport.app import App as App
+from polyport.app import Reply as Reply
+from polyport.data.content import Content as Content
+from polyport.data.content import Part as Part
+from polyport.data.event import Event as Event
+from polyport.data.model import GenerateConfig as GenerateConfig
+from polyport.data.model import ModelRequest as ModelRequest
+from polyport.data.model import ModelResponse as ModelResponse
+from polyport.data.run import RunConfig as RunConfig
+from polyport.data.session import Session as Session
+from polyport.data.session import SessionKey as SessionKey
+from polyport.errors import PolyportError as PolyportError
+from polyport.ports.agent import Agent as Agent
+from polyport.ports.agent import CallbackContext as CallbackContext
+from polyport.ports.agent import Plugin as Plugin
+from polyport.ports.agent import ReadContext as ReadContext
+from polyport.ports.agent import RunContext as RunContext
+from polyport.ports.agent import Tool as Tool
+from polyport.ports.agent import ToolContext as ToolContext
+from polyport.ports.agent import Toolset as Toolset
+from polyport.ports.model import Model as Model
+from polyport.ports.stores import Stores as Stores
+from polyport.tools.function import make_tool as make_tool
+from polyport.tools.function import tool as tool
+
+__version__: str

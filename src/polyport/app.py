@@ -1,0 +1,273 @@
+"""App: agents, stores, plugins and limits put together. The only place where defaults are chosen and strings become objects.
+
+Used by people in code, and by the command line. `App(agent)` is enough; `asgi` is the server, `ask` and `stream` are the way
+in from Python.
+"""
+
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, cast
+
+import anyio
+from msgspec import Struct
+
+from polyport.data.content import Content, user_text
+from polyport.data.event import Event
+from polyport.data.limits import Limits
+from polyport.data.run import RunConfig, RunOutcome, RunRequest
+from polyport.data.session import SessionKey
+from polyport.engine.hooks import hook_table
+from polyport.engine.runner import Engine
+from polyport.engine.spec import LlmSpec
+from polyport.engine.tree import AgentTree
+from polyport.errors import ConfigError, RunCancelled
+from polyport.models.registry import resolve
+from polyport.ports.agent import Agent, Bound, OutputSchema, Plugin, Tool, Toolset
+from polyport.ports.model import Model
+from polyport.ports.stores import Stores
+from polyport.protocols.guard import Guard
+from polyport.protocols.host import Host
+from polyport.protocols.rest import routes as rest_routes
+from polyport.runs.coordinator import Coordinator
+from polyport.seams import REAL, Seams
+from polyport.stores.memory import MemoryArtifacts, MemorySessions
+from polyport.stores.open import open_stores
+from polyport.tools.function import make_tool
+from polyport.tools.schema import output_schema
+
+
+class Reply(Struct, frozen=True):
+    """What `ask` gives: the answer's text, all events of the run, and where the conversation lives."""
+
+    text: str
+    events: list[Event]
+    session_id: str
+    outcome: RunOutcome
+
+
+class App:
+    """One or several agents, ready to be asked or served.
+
+    `agents` is one agent, several, or a mapping of app names to agents (the name of the agent otherwise). `stores` is a
+    Stores object or a URL such as `sqlite:///data.db`; memory by default. ConfigError says what is wrong and what to set.
+    """
+
+    def __init__(
+        self,
+        agents: Agent | Iterable[Agent] | Mapping[str, Agent],
+        *,
+        stores: Stores | str | None = None,
+        plugins: Sequence[Plugin] = (),
+        limits: Limits | None = None,
+        guard: Guard | None = None,
+        seams: Seams = REAL,
+    ) -> None:
+        self.stores = _stores(stores, seams)
+        self.plugins = _distinct(plugins)
+        self.limits = limits or Limits()
+        hooks = hook_table(self.plugins)
+        self._models: dict[str, Model] = {}
+        self.trees = {name: AgentTree(agent, self._bind) for name, agent in _named(agents).items()}
+        engines = {name: Engine(tree, self.stores, hooks, seams) for name, tree in self.trees.items()}
+        self.runs = Coordinator(engines, self.stores, self.limits)
+        self._entered: AsyncExitStack | None = None
+        self.asgi = Host(
+            rest_routes(self.runs, self.trees, self.limits, seams),
+            guard=guard or Guard.open(),
+            limits=self.limits,
+            seams=seams,
+            lifespan=self.running,
+        )
+
+    def _bind(self, agent: LlmSpec, above: Bound | None) -> Bound:
+        model = agent.model
+        if isinstance(model, str):
+            if model:
+                if model not in self._models:
+                    self._models[model] = resolve(model)
+                model = self._models[model]
+            elif above is not None:
+                model = above.model
+            else:
+                raise ConfigError(
+                    f'agent {agent.name!r} has no model: set model="demo" to try it offline, or a name such as '
+                    '"gemini-flash-latest", "openai/gpt-5-mini", "anthropic/claude-sonnet-4-5" or "ollama/llama3.2"'
+                )
+        tools: list[Tool | Toolset] = []
+        for item in agent.tools:
+            tools.append(item if isinstance(item, Tool | Toolset) else make_tool(item))
+        output = None
+        if agent.output_schema is not None:
+            output = OutputSchema(*output_schema(agent.output_schema))
+        return Bound(model, tuple(tools), output)
+
+    # ---- life
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Run the app inside the block: runs are accepted, and cleaned up on leaving. The ASGI lifespan enters it."""
+        try:
+            async with self.runs.serving(self.limits.shutdown_s):
+                await self.stores.sessions.ping()
+                yield
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._close()
+
+    async def __aenter__(self) -> "App":
+        stack = AsyncExitStack()
+        await stack.enter_async_context(self.running())
+        self._entered = stack
+        return self
+
+    async def __aexit__(self, *exc: Any) -> bool | None:
+        stack, self._entered = self._entered, None
+        return await stack.__aexit__(*exc) if stack is not None else None
+
+    async def _close(self) -> None:
+        for plugin in self.plugins:
+            await plugin.close()
+        models: dict[int, Model] = {}
+        for tree in self.trees.values():
+            for bound in tree.bounds():
+                models[id(bound.model)] = bound.model
+                for item in bound.tools:
+                    if not isinstance(item, Tool):
+                        await item.aclose()
+        for model in models.values():
+            await model.aclose()
+        for store in (self.stores.sessions, self.stores.artifacts, self.stores.memory):
+            if store is not None:
+                await store.aclose()
+
+    # ---- asking from Python
+
+    async def ask(
+        self,
+        message: str | Content,
+        *,
+        app: str = "",
+        user: str = "user",
+        session: str = "",
+        state: dict[str, Any] | None = None,
+        config: RunConfig | None = None,
+    ) -> Reply:
+        """Ask an agent and wait for the answer. A session that does not exist is made; without `session` it is a new one.
+
+        Raises what made the run fail, or RunCancelled.
+        """
+        events: list[Event] = []
+        request = self._request(message, app, user, session, state, config)
+        async with self._serving():
+            run = await self.runs.start(request, attached=True)
+            async with run.watching():
+                async for items in run.follow():
+                    events.extend(item.event for item in items)
+            outcome = await run.wait()
+        _raise(outcome)
+        texts = [e.text for e in events if not e.partial and e.text]
+        return Reply(texts[-1] if texts else "", [e for e in events if not e.partial], request.key.id, outcome)
+
+    async def stream(
+        self,
+        message: str | Content,
+        *,
+        app: str = "",
+        user: str = "user",
+        session: str = "",
+        state: dict[str, Any] | None = None,
+        config: RunConfig | None = None,
+    ) -> AsyncGenerator[Event]:
+        """The events of a run as they come, partial ones too. Close the generator to stop the run.
+
+        The app must be running (`async with app:`), for a generator cannot hold tasks of its own safely.
+        """
+        request = self._request(message, app, user, session, state, config or RunConfig(streaming=True))
+        run = await self.runs.start(request, attached=True)
+        async with run.watching():
+            async for items in run.follow():
+                for item in items:
+                    yield item.event
+        _raise(await run.wait())
+
+    def run_sync(self, message: str | Content, **options: Any) -> Reply:
+        """`ask` for code that is not async; call it as often as you like. Inside a running event loop (a notebook, an async
+        function) use `await app.ask(...)` instead."""
+        try:
+            return anyio.run(lambda: self.ask(message, **options))
+        except RuntimeError as error:
+            if "running" in str(error).lower() and "loop" in str(error).lower():
+                raise ConfigError("run_sync was called inside a running event loop: use `await app.ask(...)`") from None
+            raise
+
+    @asynccontextmanager
+    async def _serving(self) -> AsyncGenerator[None]:
+        """Nothing to do when the app is running; otherwise run it for one question, without closing the stores."""
+        if self.runs.serves:
+            yield
+        else:
+            async with self.runs.serving(self.limits.shutdown_s):
+                yield
+            for tree in self.trees.values():
+                for bound in tree.bounds():
+                    await bound.model.aclose()  # connections belong to the event loop that ends now
+
+    def _request(
+        self,
+        message: str | Content,
+        app: str,
+        user: str,
+        session: str,
+        state: dict[str, Any] | None,
+        config: RunConfig | None,
+    ) -> RunRequest:
+        if not app:
+            if len(self.trees) > 1:
+                raise ConfigError(f"this app has several agents; say which with app=: {', '.join(self.trees)}")
+            app = next(iter(self.trees))
+        return RunRequest(
+            key=SessionKey(app, user, session or REAL.new_id()),
+            message=user_text(message) if isinstance(message, str) else message,
+            state_delta=state or {},
+            config=config or RunConfig(),
+            create_session=True,
+        )
+
+
+def _raise(outcome: RunOutcome) -> None:
+    if outcome.status == "cancelled":
+        raise RunCancelled(outcome.reason)
+    if outcome.error is not None:
+        raise outcome.error
+
+
+def _stores(stores: Stores | str | None, seams: Seams) -> Stores:
+    if isinstance(stores, Stores):
+        return stores
+    if stores:
+        return open_stores(stores, seams=seams)
+    return Stores(MemorySessions(seams), MemoryArtifacts(seams))
+
+
+def _named(agents: Agent | Iterable[Agent] | Mapping[str, Agent]) -> dict[str, Agent]:
+    if isinstance(agents, Agent):
+        return {agents.name: agents}
+    named: dict[str, Agent] = {}
+    if isinstance(agents, Mapping):
+        named.update(cast("Mapping[str, Agent]", agents))
+    else:
+        for agent in agents:
+            if agent.name in named:
+                raise ConfigError(f"two agents are named {agent.name!r}; give App a mapping of app names to agents")
+            named[agent.name] = agent
+    if not named:
+        raise ConfigError("App needs at least one agent")
+    return named
+
+
+def _distinct(plugins: Sequence[Plugin]) -> tuple[Plugin, ...]:
+    names = [p.name or type(p).__name__ for p in plugins]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"two plugins are named {name!r}")
+    return tuple(plugins)

@@ -1,0 +1,36 @@
+"""Log lines of the server: text for people, or one JSON object per line for machines."""
+
+import logging
+import sys
+import time
+
+from polyport.codec import encode
+
+
+class JsonLines(logging.Formatter):
+    """`{"time", "level", "logger", "message", "error"?}`; time is RFC 3339 UTC with milliseconds."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        line = {
+            "time": f"{stamp}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return encode(line).decode()
+
+
+def configure(log_format: str, level: str) -> None:
+    """Send all logs to standard error in this format. Idempotent."""
+    handler = logging.StreamHandler(sys.stderr)
+    if log_format == "json":
+        handler.setFormatter(JsonLines())
+    else:
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s  %(message)s", "%H:%M:%S"))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    logging.getLogger("uvicorn.error").setLevel(max(logging.WARNING, root.level))

@@ -1,0 +1,1 @@
+"""Floor 8: from words and files on disk to agents."""

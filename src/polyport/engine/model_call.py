@@ -1,0 +1,141 @@
+"""One model call with its hooks; its pieces go out as partial events, its answer comes back as one event (spec core 3.8).
+
+Called by the turn loop only. Counts the run's budget of calls. A piece and the answer it belongs to share the event id and
+the ids of function calls, so that a client can group them (FR-068, FR-071).
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from msgspec import structs
+
+from polyport.data.content import Content, Part
+from polyport.data.event import Event, EventActions
+from polyport.data.model import ModelRequest, ModelResponse
+from polyport.engine.hooks import first
+from polyport.engine.prepare import Toolbox, run_request_hooks
+from polyport.engine.spec import LlmSpec
+from polyport.errors import AgentError
+from polyport.ports.agent import CallbackContext, RunContext
+from polyport.ports.model import Model, OnPartial
+
+
+@dataclass
+class ModelCall:
+    """The state of one call. `event()` turns an answer into the event that is committed."""
+
+    ctx: RunContext
+    agent: LlmSpec
+    model: Model
+    box: Toolbox
+    event_id: str = ""
+    made_ids: list[str] = field(default_factory=list[str])
+    actions: EventActions = field(default_factory=lambda: EventActions(state_delta={}, artifact_delta={}))
+
+    async def ask(self, request: ModelRequest) -> ModelResponse | None:
+        """The answer after all hooks; None when the model said nothing at all. Raises what no hook could mend."""
+        scope = self.ctx.scope
+        self.event_id = scope.seams.new_id()
+        callback = CallbackContext(self.ctx, self.actions)
+        await run_request_hooks(callback, self.box, request)
+        early = await first(scope.hooks, "before_model", self.agent.before_model, callback, request)
+        if early is not None:
+            return early
+        if scope.calls_left <= 0:
+            raise AgentError(
+                f"the run has used its budget of {scope.config.max_llm_calls} model calls (max_llm_calls); it may be "
+                "going round in circles"
+            )
+        scope.calls_left -= 1
+        try:
+            answer = await self.model.generate(request, self._partial(callback) if scope.config.streaming else None)
+        except Exception as error:
+            mended = await first(scope.hooks, "on_model_error", self.agent.on_model_error, callback, request, error)
+            if mended is None:
+                raise
+            answer = mended
+        answer = await self._after(callback, answer)
+        if answer.content is None and not answer.error_code and not answer.interrupted:
+            return None
+        return answer
+
+    async def _after(self, callback: CallbackContext, response: ModelResponse) -> ModelResponse:
+        replaced = await first(self.ctx.scope.hooks, "after_model", self.agent.after_model, callback, response)
+        return response if replaced is None else replaced
+
+    def _partial(self, callback: CallbackContext) -> OnPartial:
+        ctx = self.ctx
+        seams, commit = ctx.scope.seams, ctx.scope.commit
+        base = (self.event_id, ctx.scope.id, self.agent.name, ctx.branch, ctx.isolation_scope)
+        watched = "after_model" in ctx.scope.hooks or bool(self.agent.after_model)
+
+        async def on_partial(piece: ModelResponse) -> None:
+            if watched:
+                piece = await self._after(callback, piece)
+            event_id, run_id, author, branch, scope = base
+            content = piece.content
+            if content is not None and any(p.function_call is not None for p in content.parts):
+                content = self._with_ids(content, preview=True)
+            await commit(
+                Event(
+                    id=event_id,
+                    timestamp=seams.now(),
+                    invocation_id=run_id,
+                    author=author,
+                    branch=branch,
+                    isolation_scope=scope,
+                    content=content,
+                    partial=True,
+                    usage_metadata=piece.usage_metadata,
+                    finish_reason=piece.finish_reason,
+                    turn_complete=piece.turn_complete,
+                    grounding_metadata=piece.grounding_metadata,
+                )
+            )
+
+        return on_partial
+
+    def event(self, response: ModelResponse) -> Event:
+        """The final event of the answer: ids made, long-running calls listed, callbacks' writes attached."""
+        ctx = self.ctx
+        content = response.content
+        long_running: list[str] = []
+        if content is not None:
+            content = self._with_ids(content, preview=False)
+            tools = self.box.by_name
+            long_running = [c.id for c in content.calls if c.name in tools and tools[c.name].long_running]
+        fields = {
+            name: getattr(response, name) for name in structs.asdict(response) if name not in ("content", "partial")
+        }
+        timestamp: datetime = ctx.scope.seams.now()
+        return Event(
+            id=self.event_id,
+            timestamp=timestamp,
+            invocation_id=ctx.scope.id,
+            author=self.agent.name,
+            branch=ctx.branch,
+            isolation_scope=ctx.isolation_scope,
+            content=content,
+            actions=self.actions,
+            long_running_tool_ids=long_running,
+            **fields,
+        )
+
+    def _with_ids(self, content: Content, *, preview: bool) -> Content:
+        """Calls without an id get one; the n-th of the answer the same as the n-th of its previews."""
+        parts: list[Part] = []
+        used = 0
+        for part in content.parts:
+            call = part.function_call
+            if call is not None and not call.id:
+                if preview or used >= len(self.made_ids):
+                    self.made_ids.append("adk-" + self.ctx.scope.seams.new_id())
+                    made = self.made_ids[-1]
+                else:
+                    made = self.made_ids[used]
+                used += 1
+                part = structs.replace(part, function_call=structs.replace(call, id=made))
+            if not preview and part.empty:
+                continue
+            parts.append(part)
+        return structs.replace(content, parts=parts, role=content.role or "model")

@@ -1,0 +1,152 @@
+"""From an LLM agent and its session to one ModelRequest (spec core 3.4, 3.5).
+
+Called by the turn loop before every model call. Collects tools once per agent run; reads, never writes the session.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from polyport.codec import encode
+from polyport.data.content import Part
+from polyport.data.model import ModelRequest, ToolDeclaration
+from polyport.engine import hooks, instructions, transfer
+from polyport.engine.contents import build_contents
+from polyport.engine.spec import InstructionProvider, LlmSpec
+from polyport.errors import ConfigError, NotFound
+from polyport.ports.agent import Bound, CallbackContext, ReadContext, RunContext, Tool, ToolContext
+
+RESULT_TOOL = "set_model_response"
+
+
+class ResultTool(Tool):
+    """The way to a typed answer for models that cannot do tools and a response schema at once (spec core 3.5)."""
+
+    name = RESULT_TOOL
+    description = "Give the final answer. Call it last, once, with all required fields."
+
+    def __init__(self, bound: Bound) -> None:
+        assert bound.output is not None
+        self._output = bound.output
+
+    def declaration(self) -> ToolDeclaration:
+        return ToolDeclaration(name=RESULT_TOOL, description=self.description, parameters=self._output.schema)
+
+    async def call(self, ctx: ToolContext, args: dict[str, Any]) -> Any:
+        return {"result": self._output.parse(args)}
+
+
+class Toolbox:
+    """The tools of one agent run: `by_name` are those that the model may call, `all` have a request hook as well."""
+
+    def __init__(self) -> None:
+        self.all: list[Tool] = []
+        self.by_name: dict[str, Tool] = {}
+        self.declarations: list[ToolDeclaration] = []
+        self.system: list[str] = []
+        self.hooked: list[Tool] = []
+
+    def add(self, tool: Tool) -> None:
+        name = tool.name
+        if not name:
+            raise ConfigError(f"a tool of type {type(tool).__name__} has no name")
+        if name in self.by_name:
+            raise ConfigError(f"two tools are named {name!r}; rename one")
+        self.all.append(tool)
+        self.by_name[name] = tool
+        declaration = tool.declaration()
+        if declaration is not None:
+            self.declarations.append(declaration)
+        if type(tool).prepare is not Tool.prepare:
+            self.hooked.append(tool)
+
+
+async def collect_tools(ctx: RunContext, agent: LlmSpec, bound: Bound) -> Toolbox:
+    """All tools for this agent run, static ones, those of toolsets, and the engine's own."""
+    box = Toolbox()
+    for item in bound.tools:
+        if isinstance(item, Tool):
+            box.add(item)
+        else:
+            for tool in await item.tools(ctx):
+                box.add(tool)
+    if bound.output is not None and box.declarations and not bound.model.schema_with_tools:
+        box.add(ResultTool(bound))
+        box.system.append(f"When you have the answer, call `{RESULT_TOOL}` with it instead of writing text.")
+    found = transfer.targets(ctx.scope.tree, agent)
+    if found:
+        box.add(transfer.TransferTool([a.name for a in found]))
+        box.system.append(transfer.instruction(ctx.scope.tree, agent, found))
+    return box
+
+
+async def make_request(ctx: RunContext, agent: LlmSpec, bound: Bound, box: Toolbox) -> ModelRequest:
+    """The request for the next model call, after the request hooks of all tools."""
+    scope = ctx.scope
+    request = ModelRequest(
+        model=bound.model.name,
+        contents=build_contents(
+            scope.session.events,
+            agent=agent.name,
+            branch=ctx.branch,
+            scope=ctx.isolation_scope,
+            include=agent.include_contents,
+            window=scope.config.history_window,
+            user_content=scope.user_content,
+        ),
+        system=await _system(ctx, agent, box),
+        tools=list(box.declarations),
+        config=agent.config,
+    )
+    if scope.uploads is not None:
+        stored, sent = scope.uploads
+        request.contents = [sent if c == stored else c for c in request.contents]
+    if bound.output is not None and RESULT_TOOL not in box.by_name:
+        request.response_schema = bound.output.schema
+    return request
+
+
+async def run_request_hooks(ctx: CallbackContext, box: Toolbox, request: ModelRequest) -> None:
+    """Let every tool that wants to edit the request. State that it writes is committed with the model's event."""
+    for tool in box.hooked:
+        await tool.prepare(ctx, request)
+
+
+async def _system(ctx: RunContext, agent: LlmSpec, box: Toolbox) -> str:
+    tree = ctx.scope.tree
+    root = tree.root if isinstance(tree.root, LlmSpec) else agent
+    parts: list[str] = []
+    for owner, source in ((root, root.global_instruction), (agent, agent.instruction)):
+        if source:
+            parts.append(await _text(ctx, source, owner))
+    parts.append(instructions.identity_text(agent.name, agent.description))
+    parts.extend(box.system)
+    return instructions.join(parts)
+
+
+async def _text(ctx: RunContext, source: str | InstructionProvider, owner: LlmSpec) -> str:
+    if isinstance(source, str):
+        return await instructions.render(source, ctx.scope.session.state, artifact_text(ctx))
+    text = await hooks.ask(source, ReadContext(ctx.scope, ctx.agent, ctx.branch, ctx.isolation_scope))
+    if not isinstance(text, str):
+        raise ConfigError(f"the instruction function of agent {owner.name!r} gave {type(text).__name__}, not text")
+    return text
+
+
+def artifact_text(ctx: ReadContext) -> Callable[[str], Any] | None:
+    """How templates read artifacts: the latest text, "" for one that is no text, None for a missing one."""
+    if ctx.scope.stores.artifacts is None:
+        return None
+
+    async def load(name: str) -> str | None:
+        try:
+            part: Part = await ctx.load_artifact(name)
+        except NotFound:
+            return None
+        return part.text or ""
+
+    return load
+
+
+def result_json(value: Any) -> str:
+    """A typed answer as the JSON text of the final event."""
+    return encode(value).decode()

@@ -1,0 +1,35 @@
+"""What a run that died left undone (DESIGN section 7). Pure; used by the turn loop and by the coordinator.
+
+A stored model answer is not asked again, a stored response is not computed again, a call without one is executed again only
+if its tool is idempotent, and otherwise reported as interrupted.
+"""
+
+from collections.abc import Sequence
+
+from polyport.data.content import FunctionCall, FunctionResponse
+from polyport.data.event import Event
+
+
+def interrupted_calls(events: Sequence[Event], invocation_id: str, agent: str) -> list[FunctionCall]:
+    """Calls of this run by `agent`, not long-running ones, that have no response in history; in call order."""
+    answered: set[str] = set()
+    for event in reversed(events):
+        if event.invocation_id != invocation_id:
+            continue
+        for response in event.responses:
+            answered.add(response.id)
+        if event.author == agent and event.calls:
+            return [c for c in event.calls if c.id not in answered and c.id not in event.long_running_tool_ids]
+    return []
+
+
+def interrupted_response(call: FunctionCall) -> FunctionResponse:
+    """What the model is told of a call whose fate is unknown."""
+    text = "The call was interrupted; whether it took effect is not known. Check before you call it again."
+    return FunctionResponse(id=call.id, name=call.name, response={"error": text, "interrupted": True})
+
+
+def unfinished(events: Sequence[Event], invocation_id: str) -> bool:
+    """Whether the run has events and its last one is not a final answer of an agent."""
+    last = next((e for e in reversed(events) if e.invocation_id == invocation_id and not e.partial), None)
+    return last is not None and (last.author == "user" or not last.final)

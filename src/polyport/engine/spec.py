@@ -1,0 +1,43 @@
+"""LlmSpec: all that the turn loop needs to know of an LLM agent (spec core 3.1).
+
+Fields only, so that the engine can read an agent without knowing floor 4. `agents.llm.LlmAgent` adds `run`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from polyport.data.model import GenerateConfig
+from polyport.ports.agent import Agent, ModelCallback, ReadContext, ToolCallback, ToolLike
+from polyport.ports.model import Model
+
+DEFAULT_CONFIG = GenerateConfig()
+
+InstructionProvider = Callable[[ReadContext], Any]
+"""`(context)` -> text, sync or async. Its text is not treated as a template."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LlmSpec(Agent):
+    """An agent that asks a model. An empty `model` means that of the nearest LLM agent above.
+
+    `instruction` is a template (`{key}`, `{key?}`, `{artifact.name}`) or a function. `output_schema` is a type or a JSON
+    Schema; the answer is then JSON of it, and `output_key` stores it parsed. Callbacks may be one function or several.
+    """
+
+    model: str | Model = ""
+    instruction: str | InstructionProvider = ""
+    global_instruction: str | InstructionProvider = ""
+    tools: Sequence[ToolLike] = ()
+    config: GenerateConfig = DEFAULT_CONFIG
+    output_schema: Any = None
+    output_key: str = ""
+    include_contents: Literal["default", "none"] = "default"
+    disallow_transfer_to_parent: bool = False
+    disallow_transfer_to_peers: bool = False
+    before_model: ModelCallback | Sequence[ModelCallback] = ()
+    after_model: ModelCallback | Sequence[ModelCallback] = ()
+    on_model_error: ModelCallback | Sequence[ModelCallback] = ()
+    before_tool: ToolCallback | Sequence[ToolCallback] = ()
+    after_tool: ToolCallback | Sequence[ToolCallback] = ()
+    on_tool_error: ToolCallback | Sequence[ToolCallback] = ()

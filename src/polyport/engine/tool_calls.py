@@ -1,0 +1,172 @@
+"""Carries out the function calls of one model answer, side by side, and merges the results in call order (spec core 3.9).
+
+Called by the turn loop. Whatever goes wrong in a tool or its callbacks becomes a response that the model sees; only
+cancellation passes through. Opens a task group of its own (concurrency place 2).
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Any, cast
+
+import anyio
+from msgspec import structs
+
+from polyport import codec
+from polyport.data.content import Content, FunctionCall, FunctionResponse, Part
+from polyport.data.event import Event, EventActions
+from polyport.engine.hooks import first
+from polyport.engine.prepare import Toolbox
+from polyport.engine.spec import LlmSpec
+from polyport.errors import AgentError, PolyportError
+from polyport.ports.agent import RunContext, Tool, ToolContext
+
+log = logging.getLogger("polyport.tools")
+
+
+class Outcome:
+    """What one call came to: its response (None = none yet), and the side effects."""
+
+    __slots__ = ("actions", "call", "response")
+
+    def __init__(self, call: FunctionCall, response: dict[str, Any] | None, actions: EventActions) -> None:
+        self.call = call
+        self.response = response
+        self.actions = actions
+
+
+async def run_calls(ctx: RunContext, agent: LlmSpec, box: Toolbox, calls: Sequence[FunctionCall]) -> Event | None:
+    """The merged event with one function response per call, in call order; None when no call has a response yet."""
+    if len(calls) == 1:
+        outcomes: list[Outcome | None] = [await _one(ctx, agent, box, calls[0])]
+    else:
+        outcomes = [None] * len(calls)
+
+        async def one(index: int, call: FunctionCall) -> None:
+            outcomes[index] = await _one(ctx, agent, box, call)
+
+        async with anyio.create_task_group() as group:
+            for index, call in enumerate(calls):
+                group.start_soon(one, index, call)
+    return merge(ctx, [o for o in outcomes if o is not None], box)
+
+
+async def _one(ctx: RunContext, agent: LlmSpec, box: Toolbox, call: FunctionCall) -> Outcome:
+    context = ToolContext(ctx, call.id)
+    tool = box.by_name.get(call.name)
+    hooks = ctx.scope.hooks
+    args = dict(call.args)
+    result: Any = None
+    problem: Exception | None = None
+    try:
+        if tool is None:
+            known = ", ".join(sorted(box.by_name)) or "none"
+            raise AgentError(f"there is no tool {call.name!r}; the tools are: {known}")
+        result = await first(hooks, "before_tool", agent.before_tool, context, tool, args)
+        if result is None:
+            result = await tool.call(context, args)
+    except Exception as error:  # noqa: BLE001  every failure of a tool goes back to the model
+        problem = error
+    if problem is not None:
+        result, problem = await _mend(context, agent, tool, args, problem)
+    if tool is not None:
+        result, problem = await _after(context, agent, tool, args, result, problem)
+    if problem is not None:
+        result = {"error": _error_text(call.name, problem)}
+    return Outcome(call, _as_object(call.name, result, tool), context.actions)
+
+
+async def _mend(
+    context: ToolContext, agent: LlmSpec, tool: Tool | None, args: dict[str, Any], problem: Exception
+) -> tuple[Any, Exception | None]:
+    try:
+        hooks = context.scope.hooks
+        mended = await first(hooks, "on_tool_error", agent.on_tool_error, context, tool, args, problem)
+    except Exception as error:  # noqa: BLE001  a failing callback is a failing tool
+        return None, error
+    return (mended, None) if mended is not None else (None, problem)
+
+
+async def _after(
+    context: ToolContext, agent: LlmSpec, tool: Tool, args: dict[str, Any], result: Any, problem: Exception | None
+) -> tuple[Any, Exception | None]:
+    hooks = context.scope.hooks
+    if "after_tool" not in hooks and not agent.after_tool:
+        return result, problem
+    seen = result if problem is None else {"error": _error_text(tool.name, problem)}
+    try:
+        replaced = await first(hooks, "after_tool", agent.after_tool, context, tool, args, seen)
+    except Exception as error:  # noqa: BLE001  as above
+        return None, error
+    return (replaced, None) if replaced is not None else (result, problem)
+
+
+def _error_text(name: str, problem: BaseException) -> str:
+    if isinstance(problem, PolyportError):
+        return str(problem)
+    log.warning("tool %s failed", name, exc_info=problem)
+    if isinstance(problem, BaseExceptionGroup):
+        inner = cast("BaseExceptionGroup[BaseException]", problem).exceptions
+        return "; ".join(_error_text(name, e) for e in inner)
+    return f"{type(problem).__name__}: {problem}" if str(problem) else type(problem).__name__
+
+
+def _as_object(name: str, result: Any, tool: Tool | None) -> dict[str, Any] | None:
+    """A tool's result as the JSON object of its response."""
+    if result is None:
+        return None
+    try:
+        plain = codec.json_safe(result, f"the result of tool {name}")
+    except PolyportError as error:
+        return {"error": str(error)}
+    return cast("dict[str, Any]", plain) if isinstance(plain, dict) else {"result": plain}
+
+
+def merge(ctx: RunContext, outcomes: Sequence[Outcome], box: Toolbox) -> Event | None:
+    """One event from all outcomes: parts in call order, actions merged (spec core 3.9, statement 53)."""
+    parts: list[Part] = []
+    actions = EventActions(state_delta={}, artifact_delta={})
+    for outcome in outcomes:
+        tool = box.by_name.get(outcome.call.name)
+        merge_actions(actions, outcome.actions)
+        if outcome.response is None and tool is not None and tool.long_running:
+            continue
+        response = FunctionResponse(id=outcome.call.id, name=outcome.call.name, response=outcome.response)
+        parts.append(Part(function_response=response))
+    if not parts and not (actions.state_delta or actions.artifact_delta):
+        return None
+    content = Content(role="user", parts=parts) if parts else None
+    return ctx.event(content=content, actions=actions)
+
+
+def merge_actions(into: EventActions, other: EventActions) -> None:
+    """Add `other` to `into`: flags OR, state deep-merged and later wins, the highest artifact version, last transfer."""
+    state, artifacts = into.state_delta, into.artifact_delta
+    assert state is not None and artifacts is not None
+    _deep_merge(state, other.state_delta or {})
+    for name, version in (other.artifact_delta or {}).items():
+        artifacts[name] = max(version, artifacts.get(name, 0))
+    into.requested_tool_confirmations = {**into.requested_tool_confirmations, **other.requested_tool_confirmations}
+    into.skip_summarization |= other.skip_summarization
+    into.escalate |= other.escalate
+    into.end_invocation |= other.end_invocation
+    into.transfer_to_agent = other.transfer_to_agent or into.transfer_to_agent
+
+
+def _deep_merge(into: dict[str, Any], other: dict[str, Any]) -> None:
+    for key, value in other.items():
+        known = into.get(key)
+        if isinstance(known, dict) and isinstance(value, dict):
+            merged = dict(cast("dict[str, Any]", known))
+            _deep_merge(merged, cast("dict[str, Any]", value))
+            into[key] = merged
+        else:
+            into[key] = value
+
+
+def without_calls(event: Event) -> Event:
+    """`event` without its function calls, for a closing answer in which tools may not be called any more."""
+    if event.content is None or not event.calls:
+        return event
+    kept = [p for p in event.content.parts if p.function_call is None]
+    content = structs.replace(event.content, parts=kept) if kept else None
+    return structs.replace(event, content=content, long_running_tool_ids=[])

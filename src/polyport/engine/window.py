@@ -1,0 +1,119 @@
+"""Which events a prompt is made from: summaries instead of what they cover, and the newest ones only.
+
+Used by `engine/contents`, before anything is made of the events. Pure; events are left as they are. `visible` says whether
+the agent may see an event at all (branch and scope).
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+
+from msgspec import structs
+
+from polyport.data.content import Content
+from polyport.data.event import Event, new_actions
+from polyport.engine.pairing import RESERVED
+
+Visible = Callable[[Event], bool]
+
+
+def uncovered(events: list[Event], visible: Visible) -> list[Event]:
+    """`events` with those that a visible compaction covers replaced by its summary (spec core 3.12).
+
+    A range inside another one is superseded; of equal ranges the newest counts. A summary stands where the first event at
+    or after its start was, in the user's role: it is told to the model, and a prompt may begin with it.
+    """
+    found = [
+        (c.start_timestamp, -c.end_timestamp, -at)
+        for at, event in enumerate(events)
+        if (c := event.actions.compaction) is not None and visible(event)
+    ]
+    if not found:
+        return events
+    starts: list[float] = []
+    ends: list[float] = []
+    stored: list[int] = []
+    for start, end, at in sorted(found):
+        if not ends or -end > ends[-1]:
+            starts.append(start)
+            ends.append(-end)
+            stored.append(-at)
+    out: list[Event] = []
+    compactions = {-at for _, _, at in found}
+    told = 0
+    for at, event in enumerate(events):
+        if at in compactions:
+            continue
+        if event.timestamp is not None:
+            time = event.timestamp.timestamp()
+            while told < len(starts) and starts[told] <= time:
+                out.append(_summary(events[stored[told]]))
+                told += 1
+            first = bisect_left(ends, time)
+            if any(starts[i] <= time and at < stored[i] for i in range(first, told)):
+                continue
+        out.append(event)
+    out += [_summary(events[at]) for at in stored[told:]]
+    return out
+
+
+def _summary(event: Event) -> Event:
+    compaction = event.actions.compaction
+    content = compaction.compacted_content if compaction is not None else Content()
+    if content.role != "user":
+        content = structs.replace(content, role="user")
+    return structs.replace(event, author="", content=content, actions=new_actions())
+
+
+def window_start(events: Sequence[Event], window: int, visible: Visible) -> int:
+    """Where the newest `window` visible events begin, moved to a user turn or a summary: to the first one among them, or,
+    when there is none, back to the newest one before them. Looks at no more events than it must."""
+    first, edge, count = -1, len(events), 0
+    ranges: list[tuple[float, float]] = []
+    for at in range(len(events) - 1, -1, -1):
+        event = events[at]
+        if event.partial or not visible(event) or _covered(event, ranges):
+            continue
+        compaction = event.actions.compaction
+        if compaction is not None:
+            ranges.append((compaction.start_timestamp, compaction.end_timestamp))
+        elif not (event.content is not None and event.content.parts) and not _speech(event):
+            continue
+        if count >= window and first >= 0:
+            break
+        count += 1
+        if count <= window:
+            edge = at
+        if compaction is not None or _opens(event):
+            first = at
+    start = first if first >= 0 else edge
+    while 0 < start < len(events) and _speech(events[start]) and _speech(events[start - 1]):
+        start -= 1  # do not cut into somebody's speech
+    return start
+
+
+def _covered(event: Event, ranges: list[tuple[float, float]]) -> bool:
+    if not ranges or event.timestamp is None:
+        return False
+    time = event.timestamp.timestamp()
+    return any(start <= time <= end for start, end in ranges)
+
+
+def _speech(event: Event) -> bool:
+    """Whether the event is a piece of speech and nothing else."""
+    if event.content is not None and event.content.parts:
+        return False
+    return any(s is not None and s.text for s in (event.input_transcription, event.output_transcription))
+
+
+def _opens(event: Event) -> bool:
+    """Whether a user turn starts here: the user says something that is no answer to a call."""
+    if event.author != "user":
+        return False
+    if event.content is None or not event.content.parts:
+        return event.input_transcription is not None
+    return any(
+        part.function_response is None
+        and not part.empty
+        and (part.function_call is None or part.function_call.name not in RESERVED)
+        for part in event.content.parts
+    )

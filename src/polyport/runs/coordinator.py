@@ -1,0 +1,292 @@
+"""Runs of one process: start, follow, cancel, resume, drain (DESIGN sections 3.4 and 5).
+
+Every run is a task of the one task group that `serving` holds (concurrency place 1), not of the request that asked for it.
+One run at a time per session; what happens to a second one is `on_busy`. Every end has a reason.
+"""
+
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+
+import anyio
+import anyio.abc
+
+from polyport.data.event import Event
+from polyport.data.limits import Limits
+from polyport.data.run import RunOutcome, RunRequest
+from polyport.data.session import Session, SessionKey
+from polyport.engine.resume import unfinished
+from polyport.engine.runner import Engine
+from polyport.errors import Conflict, LimitExceeded, NotFound, PolyportError, TimedOut, Unavailable
+from polyport.ports.agent import Agent
+from polyport.ports.runs import Sink
+from polyport.ports.stores import Stores
+from polyport.runs.feed import Feed
+from polyport.runs.sessions import Turnstile
+
+log = logging.getLogger("polyport.runs")
+
+INTERRUPTED = "interrupted by a newer message"
+
+
+class LiveRun(Feed):
+    """A run of this process; see ports.runs.Run."""
+
+    __slots__ = ("_ended", "attached", "id", "key", "outcome", "reason", "scope", "watchers")
+
+    def __init__(self, run_id: str, key: SessionKey, attached: bool, feed_items: int) -> None:
+        super().__init__(feed_items)
+        self.id = run_id
+        self.key = key
+        self.attached = attached
+        self.watchers = 0
+        self.outcome: RunOutcome | None = None
+        self.reason = ""
+        self.scope = anyio.CancelScope()
+        self._ended: anyio.Event | None = None
+
+    def finish(self, outcome: RunOutcome) -> None:
+        self.outcome = outcome
+        self.close()
+        if self._ended is not None:
+            self._ended.set()
+
+    def cancel(self, reason: str) -> None:
+        """Ask the run to stop. The first reason counts."""
+        if self.outcome is None and not self.reason:
+            self.reason = reason
+            self.scope.cancel()
+
+    async def wait(self) -> RunOutcome:
+        while self.outcome is None:
+            if self._ended is None:
+                self._ended = anyio.Event()
+            await self._ended.wait()
+        return self.outcome
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncGenerator[None]:
+        self.watchers += 1
+        try:
+            yield
+        finally:
+            self.watchers -= 1
+            if self.attached and self.watchers == 0 and self.outcome is None:
+                self.cancel("the client went away")
+                with anyio.CancelScope(shield=True), anyio.move_on_after(30):
+                    await self.wait()
+
+
+class Coordinator:
+    """Runs for one app: `engines` maps app names to what runs them. Use inside `async with coordinator.serving()`."""
+
+    def __init__(self, engines: dict[str, Engine], stores: Stores, limits: Limits) -> None:
+        self._engines = dict(sorted(engines.items()))
+        self.stores = stores
+        self.limits = limits
+        self.agents: dict[str, Agent] = {name: engine.tree.root for name, engine in self._engines.items()}
+        self._live: dict[str, LiveRun] = {}
+        self._ended: OrderedDict[str, LiveRun] = OrderedDict()
+        self._ended_items = 0
+        self._turns = Turnstile(limits.queue_length, limits.queue_wait_s)
+        self._group: anyio.abc.TaskGroup | None = None
+        self._closing = False
+
+    @asynccontextmanager
+    async def serving(self, grace_s: float = 20.0) -> AsyncGenerator[None]:
+        """Accept runs inside the block. On leaving, runs get `grace_s` seconds to end, then are cancelled."""
+        if self._group is not None:
+            raise Conflict("this app is running already")
+        try:
+            async with anyio.create_task_group() as group:
+                self._group, self._closing = group, False
+                try:
+                    yield
+                finally:
+                    with anyio.CancelScope(shield=True):
+                        await self.drain(grace_s)
+        finally:
+            self._group = None
+
+    async def drain(self, grace_s: float) -> None:
+        """Take no more runs, wait for those that are alive, cancel what is left after `grace_s`."""
+        self._closing = True
+        with anyio.move_on_after(grace_s):
+            for run in list(self._live.values()):
+                await run.wait()
+        for run in list(self._live.values()):
+            run.cancel("the server is shutting down")
+        with anyio.move_on_after(10):
+            for run in list(self._live.values()):
+                await run.wait()
+
+    @property
+    def serves(self) -> bool:
+        """Whether runs are accepted now."""
+        return self._group is not None and not self._closing
+
+    @property
+    def active(self) -> int:
+        """How many runs are alive."""
+        return len(self._live)
+
+    async def start(self, request: RunRequest, *, attached: bool = False, sinks: Sequence[Sink] = ()) -> LiveRun:
+        """See ports.runs.Runs.start."""
+        group = self._open_group()
+        if len(self._live) >= self.limits.max_runs:
+            raise LimitExceeded(f"{self.limits.max_runs} runs are active (max_runs); try again later", 1.0)
+        key = request.key
+        active = self._turns.holder(key)
+        if active is not None:
+            await self._make_way(key)
+        await self._turns.enter(key)
+        try:
+            self._open_group()
+            session = await self._load(request)
+            engine = self._engines.get(key.app)
+            if engine is None:
+                known = ", ".join(self._engines)
+                raise NotFound(f"failed to load agent: there is no app {key.app!r}; the apps are: {known}")
+            run_id = self._run_id(request, session, engine)
+            run = LiveRun(run_id, key, attached, self.limits.feed_items)
+        except BaseException:
+            self._turns.leave(key)
+            raise
+        self._live[run_id] = run
+        self._turns.hold(key, run_id)
+        group.start_soon(self._body, run, engine, request, session, sinks)
+        if self.limits.on_busy == "interrupt" and self._turns.waiting(key):
+            run.cancel(INTERRUPTED)  # a still newer message came while this one was being taken in
+        return run
+
+    def _open_group(self) -> anyio.abc.TaskGroup:
+        if self._group is None:
+            raise Unavailable(
+                "the app has not been started: its ASGI lifespan did not run. Serve it with `polyport serve` or uvicorn, or "
+                "enter `async with app:` in the lifespan of the app it is mounted in"
+            )
+        if self._closing:
+            raise Unavailable("the server is shutting down")
+        return self._group
+
+    async def _make_way(self, key: SessionKey) -> None:
+        """Deal with the active run of a session by the policy, before waiting for its end."""
+        if self.limits.on_busy == "reject":
+            raise Conflict(f"{key} has an active run; wait for it, or cancel it")
+        if self.limits.on_busy == "interrupt":
+            run_id = self._turns.holder(key)
+            run = self._live.get(run_id) if run_id else None
+            if run is not None:
+                run.cancel(INTERRUPTED)
+
+    async def _load(self, request: RunRequest) -> Session:
+        sessions = self.stores.sessions
+        key = request.key
+        try:
+            return await sessions.get(key)
+        except NotFound:
+            if not request.create_session:
+                raise
+        try:
+            return await sessions.create(key.app, key.user, key.id)
+        except Conflict:  # somebody else made it in this moment
+            return await sessions.get(key)
+
+    def _run_id(self, request: RunRequest, session: Session, engine: Engine) -> str:
+        """A new invocation id, or the one that the message answers or resumes (spec core 2.2.4)."""
+        if request.message is None:
+            return self._resumable(request.invocation_id, session)
+        if request.message.responses:
+            wanted = {r.id for r in request.message.responses if r.id}
+            for event in reversed(session.events):
+                if any(call.id in wanted for call in event.calls):
+                    return event.invocation_id if event.invocation_id not in self._live else self._new_id(engine)
+        return self._new_id(engine)
+
+    @staticmethod
+    def _new_id(engine: Engine) -> str:
+        return "e-" + engine.seams.new_id()
+
+    def _resumable(self, invocation_id: str, session: Session) -> str:
+        if invocation_id in self._live:
+            raise Conflict(f"run {invocation_id!r} is active; follow it at /runs/{invocation_id}/events")
+        if not any(e.invocation_id == invocation_id for e in session.events):
+            raise NotFound(f"{session.key} has no run {invocation_id!r} to go on with")
+        if not unfinished(session.events, invocation_id):
+            raise Conflict(f"run {invocation_id!r} has ended; there is nothing to resume")
+        return invocation_id
+
+    async def _body(
+        self, run: LiveRun, engine: Engine, request: RunRequest, session: Session, sinks: Sequence[Sink]
+    ) -> None:
+        """One run's task. Never raises: what ended the run is its outcome."""
+        outcome: RunOutcome | None = None
+        try:
+            with run.scope:
+                outcome = await self._execute(run, engine, request, session, sinks)
+            if outcome is None:
+                outcome = RunOutcome(status="cancelled", reason=run.reason or "cancelled")
+                if run.reason == INTERRUPTED:
+                    await self._mark_interrupted(run, engine, session)
+        finally:
+            run.finish(outcome or RunOutcome(status="cancelled", reason="the server is shutting down"))
+            del self._live[run.id]
+            self._turns.leave(run.key)
+            self._keep(run)
+
+    async def _execute(
+        self, run: LiveRun, engine: Engine, request: RunRequest, session: Session, sinks: Sequence[Sink]
+    ) -> RunOutcome:
+        limit = request.config.timeout_s or self.limits.run_timeout_s
+        try:
+            with anyio.move_on_after(limit) as timer:
+                return await engine.execute(run.id, request, session, run.publish, sinks)
+            assert timer.cancelled_caught
+            raise TimedOut(f"the run took longer than {limit:g} s and was stopped")
+        except PolyportError as error:
+            log.warning("run %s failed: %s", run.id, error)
+            return RunOutcome(status="failed", error=error, reason=str(error))
+        except Exception as error:
+            log.exception("run %s failed", run.id)
+            return RunOutcome(status="failed", error=error, reason=type(error).__name__)
+
+    async def _mark_interrupted(self, run: LiveRun, engine: Engine, session: Session) -> None:
+        """Close the turn in the stored history, so that a reader sees why it stops (on_busy="interrupt")."""
+        seams = engine.seams
+        marker = Event(
+            id=seams.new_id(),
+            timestamp=seams.now(),
+            invocation_id=run.id,
+            author=engine.tree.root.name,
+            interrupted=True,
+            error_code="INTERRUPTED",
+            error_message=run.reason,
+        )
+        try:
+            run.publish(await self.stores.sessions.append(session, marker))
+        except PolyportError as error:
+            log.warning("run %s: its interruption could not be noted: %s", run.id, error)
+
+    def _keep(self, run: LiveRun) -> None:
+        """Keep the feed of an ended run for late followers, within the limits."""
+        self._ended[run.id] = run
+        self._ended_items += len(run)
+        while self._ended and (
+            len(self._ended) > self.limits.keep_ended or self._ended_items > self.limits.keep_ended_items
+        ):
+            _, old = self._ended.popitem(last=False)
+            self._ended_items -= len(old)
+
+    def get(self, run_id: str) -> LiveRun | None:
+        """A run that is alive or whose feed is still kept."""
+        return self._live.get(run_id) or self._ended.get(run_id)
+
+    async def cancel(self, run_id: str, reason: str) -> bool:
+        """See ports.runs.Runs.cancel."""
+        run = self._live.get(run_id)
+        if run is None:
+            return False
+        run.cancel(reason)
+        await run.wait()
+        return True

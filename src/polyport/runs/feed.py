@@ -1,0 +1,81 @@
+"""The feed of one run: an append-only log that any number of followers read at their own pace.
+
+Written by commit, read by protocols. A slow follower never holds up the run; one that falls behind the window of kept items
+is told so. No task group, no scope: leaving a `follow` at any point is safe.
+"""
+
+from collections import deque
+from collections.abc import AsyncGenerator, Sequence
+from itertools import islice
+
+import anyio
+
+from polyport.data.event import Event
+from polyport.errors import LimitExceeded
+from polyport.ports.runs import FeedItem
+
+
+class Feed:
+    """Keeps at most `limit` items. Offsets count from 1."""
+
+    __slots__ = ("_bell", "_done", "_items", "_stored", "limit", "offset")
+
+    def __init__(self, limit: int = 100_000) -> None:
+        self._items: deque[FeedItem] = deque(maxlen=limit)
+        self._bell: anyio.Event | None = None
+        self._done = False
+        self._stored = 0
+        self.limit = limit
+        self.offset = 0
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def publish(self, event: Event) -> None:
+        self.offset += 1
+        if not event.partial:
+            self._stored += 1
+        self._items.append(FeedItem(self.offset, self._stored, event))
+        if self._bell is not None:
+            self._ring()
+
+    def close(self) -> None:
+        """No more items; followers end when they have read what there is. Idempotent."""
+        self._done = True
+        if self._bell is not None:
+            self._ring()
+
+    def _ring(self) -> None:
+        bell, self._bell = self._bell, None
+        assert bell is not None
+        bell.set()
+
+    async def changed(self, after: int) -> bool:
+        """Wait until there is an item after this offset or the feed is closed; whether there may be more later."""
+        while self.offset <= after and not self._done:
+            if self._bell is None:
+                self._bell = anyio.Event()
+            await self._bell.wait()
+        return not self._done
+
+    def read(self, after: int) -> Sequence[FeedItem]:
+        """The kept items after this offset, at once. LimitExceeded when some are gone already."""
+        first = self.offset - len(self._items) + 1
+        if after + 1 < first:
+            raise LimitExceeded(f"the follower fell behind: items {after + 1} to {first - 1} of the run are gone")
+        if after >= self.offset:
+            return ()
+        if after + 1 == first:
+            return tuple(self._items)
+        return tuple(islice(self._items, after - first + 1, None))
+
+    async def follow(self, after: int = 0) -> AsyncGenerator[Sequence[FeedItem]]:
+        """Batches of items after an offset: those there are, then new ones as they come, until the feed is closed."""
+        while True:
+            more = await self.changed(after)
+            items = self.read(after)
+            if items:
+                after = items[-1].offset
+                yield items
+            elif not more:
+                return
