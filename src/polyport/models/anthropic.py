@@ -20,6 +20,8 @@ from polyport.wire.sse import SseDecoder, SseEvent
 
 PATH = "/v1/messages"
 VERSION = "2023-06-01"
+"""The version that every server of this API knows, and the last one with temperature, top_p and top_k. An
+`anthropic-version` among the headers chooses another; requests without these three fit 2026-10-21 as well."""
 KEY = "ANTHROPIC_API_KEY"
 STREAM_ABOVE = 4096
 """With more `max_tokens` than this the answer is streamed even when nobody watches: a silent request of that length would
