@@ -150,6 +150,7 @@ class Exchange:
             self._notify()
 
     async def receive(self) -> dict[str, Any]:
+        await anyio.lowlevel.checkpoint()
         if not self._sent_body and not self._gone.is_set():
             if isinstance(self._body, bytes):
                 self._sent_body = True
@@ -163,7 +164,7 @@ class Exchange:
 
     async def send(self, message: Mapping[str, Any]) -> None:
         if self._gone.is_set() and not self._complete:
-            self.late_writes += 1
+            self.late_writes += message["type"] != "http.response.body" or bool(message.get("body"))
             return
         try:
             self._take(message)
@@ -219,7 +220,7 @@ class Exchange:
     async def chunk(self) -> bytes:
         """The next piece of the body, b"" at its end; raises what broke it off."""
         while not self._chunks:
-            if self._complete:
+            if self._complete or self._promised == 0:
                 return b""
             if self._ended:
                 error, self.error = self.error, None
