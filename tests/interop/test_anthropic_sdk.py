@@ -22,12 +22,16 @@ from anthropic_fake import (
     sse,
     whole,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from polyport.data.content import Blob, Content, FunctionCall, FunctionResponse, Part, user_text
 from polyport.data.model import GenerateConfig, ModelRequest, ModelResponse, ToolDeclaration
 from polyport.models.anthropic import AnthropicModel
 from polyport.wire.anthropic import encode_request
+from polyport.wire.anthropic_request import NO_RESULT
+from polyport.wire.anthropic_request import REDACTED as PART_REDACTED
 
 MODEL = "claude-test-1"
 
@@ -158,6 +162,39 @@ def test_what_we_send_is_what_the_sdks_types_allow(stream: bool) -> None:
     check(sent)
     kind = MessageCreateParamsStreaming if stream else MessageCreateParamsNonStreaming
     assert used_up(TypeAdapter(kind).validate_python(sent)) == sent, "nothing was unknown to the types"
+
+
+def parts() -> st.SearchStrategy[Part]:
+    """What sessions hold, with few ids and names, so that they clash."""
+    ids, names = st.sampled_from(["", "a", "a.b", "a b"]), st.sampled_from(["f", "g"])
+    values = st.sampled_from([None, {}, {"error": "no"}, {"r": [1, "ü"]}])
+    return st.one_of(
+        st.builds(Part, text=st.sampled_from(["", " \n", "hello"]), thought=st.booleans()),
+        st.builds(
+            Part, text=st.just("hm"), thought=st.just(True), thought_signature=st.sampled_from([b"sig", b"\xff"])
+        ),
+        st.just(Part(text="", thought=True, thought_signature=b"d", part_metadata=PART_REDACTED)),
+        st.builds(Part, function_call=st.builds(FunctionCall, id=ids, name=names)),
+        st.builds(Part, function_response=st.builds(FunctionResponse, id=ids, name=names, response=values)),
+        st.builds(Part, inline_data=st.builds(Blob, mime_type=st.sampled_from(["image/png", ""]), data=st.just(b"x"))),
+        st.just(Part()),
+    )
+
+
+contents = st.builds(Content, role=st.sampled_from(["user", "model", ""]), parts=st.lists(parts(), max_size=4))
+
+
+@settings(max_examples=150, deadline=None, database=None)
+@given(history=st.lists(contents, max_size=8))
+def test_FR_033_any_history_makes_a_request_that_is_accepted(history: list[Content]) -> None:
+    sent = json.loads(encode_request(ModelRequest(contents=history), model=MODEL, stream=False))
+    check(sent)
+    blocks = [b for m in sent["messages"] for b in m["content"]]
+    calls = sum(len(c.calls) for c in history)
+    assert sum(b["type"] == "tool_use" for b in blocks) == calls
+    told = sum(b["type"] == "tool_result" and b["content"] != NO_RESULT for b in blocks)
+    told += sum(b["type"] == "text" and b["text"].startswith("Result of the tool") for b in blocks)
+    assert told == sum(len(c.responses) for c in history), "no result is lost"
 
 
 def test_the_strict_server_is_strict() -> None:

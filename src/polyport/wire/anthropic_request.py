@@ -93,11 +93,8 @@ def _tools(request: ModelRequest) -> Block:
     choice = request.config.tool_choice
     if choice in ("", "auto"):
         return {"tools": tools}
-    return {"tools": tools, "tool_choice": {"type": choice} if choice in ("any", "none") else _only(choice)}
-
-
-def _only(name: str) -> Block:
-    return {"type": "tool", "name": name}
+    said: Block = {"type": choice} if choice in ("any", "none") else {"type": "tool", "name": choice}
+    return {"tools": tools, "tool_choice": said}
 
 
 def _thinking_config(config: GenerateConfig) -> Block:
