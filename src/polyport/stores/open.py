@@ -1,0 +1,69 @@
+"""From a URL to stores: what `polyport serve --store` and `App(store="...")` understand.
+
+Called by the App and the command line at start, before there is an event loop. Makes files and folders that are missing.
+"""
+
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from polyport.errors import ConfigError
+from polyport.ports.stores import ArtifactStore, Stores
+from polyport.seams import REAL, Seams
+from polyport.stores.files import FileArtifacts
+from polyport.stores.memory import KeywordMemory, MemoryArtifacts, MemorySessions
+from polyport.stores.sqlite import SqliteSessions
+
+KNOWN = "memory:, sqlite:///relative/path.db, sqlite:////absolute/path.db, or a path that ends in .db"
+KNOWN_ARTIFACTS = "memory:, file:///absolute/folder, or the path of a folder"
+
+
+def open_stores(url: str, artifacts: str | None = None, seams: Seams = REAL) -> Stores:
+    """Stores for `url`: "memory:", "sqlite:///path" (four slashes for an absolute one) or a path that ends in ".db".
+
+    `artifacts` is "memory:", "file:///folder" or a folder's path. Without it artifacts go where sessions go: memory, or the
+    folder `<db>.artifacts`. ConfigError for anything else, listing what is known.
+    """
+    path = _database(url)
+    if path is None:
+        return Stores(MemorySessions(seams), _artifacts(artifacts or "memory:", seams), KeywordMemory())
+    sessions = SqliteSessions(path, seams=seams)
+    return Stores(sessions, _artifacts(artifacts or f"{sessions.path}.artifacts", seams), KeywordMemory())
+
+
+def _database(url: str) -> Path | None:
+    """The file of the sessions, None for memory."""
+    if url.removesuffix("//") == "memory:":
+        return None
+    path = url
+    if url.startswith("sqlite:"):
+        path = unquote(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else ""
+    elif _scheme(url) or not url.endswith(".db"):
+        raise ConfigError(f"no session store is known for {_shown(url)!r}; known are {KNOWN}")
+    if not path or path == ":memory:":
+        raise ConfigError(f"{_shown(url)!r} names no database file; known are {KNOWN}")
+    return Path(path).expanduser()
+
+
+def _artifacts(url: str, seams: Seams) -> ArtifactStore:
+    if url.removesuffix("//") == "memory:":
+        return MemoryArtifacts(seams)
+    if url.startswith("file:///"):
+        return FileArtifacts(unquote(url.removeprefix("file://")), seams=seams)
+    if _scheme(url):
+        raise ConfigError(f"no artifact store is known for {_shown(url)!r}; known are {KNOWN_ARTIFACTS}")
+    return FileArtifacts(Path(url).expanduser(), seams=seams)
+
+
+def _scheme(url: str) -> str:
+    """The scheme of a URL; a drive letter is none."""
+    scheme, colon, _ = url.partition(":")
+    return scheme if colon and len(scheme) > 1 and scheme.replace("+", "").isalnum() else ""
+
+
+def _shown(url: str) -> str:
+    """A URL without the password that it may hold."""
+    try:
+        password = urlsplit(url).password
+    except ValueError:
+        return f"{_scheme(url)}:..."
+    return url.replace(password, "***") if password else url

@@ -1,0 +1,5 @@
+"""Readable failures in the shipped suites."""
+
+import pytest
+
+pytest.register_assert_rewrite("polyport.testing.session_suite", "polyport.testing.artifact_suite")
