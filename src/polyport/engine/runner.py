@@ -53,6 +53,7 @@ class Engine:
             run_agent=run_agent,
             user_content=message if message is not None else _message_of(session, run_id),
             resumed=message is None,
+            calls_left=request.config.max_llm_calls,
         )
         agent = pick_agent(self.tree, session.events, message, run_id)
         ctx = RunContext(scope, agent)

@@ -56,61 +56,28 @@ Hooks = Mapping[str, Sequence[Callable[..., Any]]]
 """Hook name -> what the plugins do there, in order. Names without a plugin are absent."""
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class RunScope:
-    """All that belongs to one run; shared by the contexts of all its agents. Made by the engine's runner.
+    """All that belongs to one run; shared by the contexts of all its agents. Made by the engine's runner."""
 
-    `session` is the run's own object: commit keeps it true. `calls_left` is the budget of model calls. `uploads` is the user's
-    message as stored and as sent, when its files became artifacts.
-    """
-
-    __slots__ = (
-        "calls_left",
-        "commit",
-        "config",
-        "end_reason",
-        "ended",
-        "hooks",
-        "id",
-        "resumed",
-        "run_agent",
-        "seams",
-        "session",
-        "stores",
-        "tree",
-        "uploads",
-        "user_content",
-    )
-
-    def __init__(
-        self,
-        *,
-        id: str,
-        session: Session,
-        stores: Stores,
-        hooks: "Hooks",
-        tree: "Tree",
-        seams: Seams,
-        config: RunConfig,
-        commit: Callable[[Event], Awaitable[Event]],
-        run_agent: "Callable[[RunContext, Agent], Awaitable[Ending]]",
-        user_content: Content | None,
-        resumed: bool = False,
-    ) -> None:
-        self.id = id
-        self.session = session
-        self.stores = stores
-        self.hooks = hooks
-        self.tree = tree
-        self.seams = seams
-        self.config = config
-        self.commit = commit
-        self.run_agent = run_agent
-        self.user_content = user_content
-        self.uploads: tuple[Content, Content] | None = None
-        self.resumed = resumed
-        self.calls_left = config.max_llm_calls
-        self.ended = False
-        self.end_reason = ""
+    id: str
+    session: Session
+    """The run's own object: commit keeps it true."""
+    stores: Stores
+    hooks: Hooks
+    tree: "Tree"
+    seams: Seams
+    config: RunConfig
+    commit: Callable[[Event], Awaitable[Event]]
+    run_agent: "Callable[[RunContext, Agent], Awaitable[Ending]]"
+    user_content: Content | None
+    resumed: bool = False
+    uploads: tuple[Content, Content] | None = None
+    """The user's message as stored and as sent, when its files became artifacts."""
+    calls_left: int = 0
+    """The budget of model calls."""
+    ended: bool = False
+    end_reason: str = ""
 
 
 class ReadContext:

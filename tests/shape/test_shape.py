@@ -1,0 +1,97 @@
+"""The shape of the code: what is public, what an import costs, where tasks are made."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import polyport
+from polyport.version import VERSION
+
+ROOT = Path(__file__).resolve().parents[2]
+SRC = ROOT / "src" / "polyport"
+
+TASK_GROUPS = {
+    "agents/flows.py": "place 3: parallel agents",
+    "cli/run.py": "Ctrl-C beside a turn",
+    "cli/serve.py": "draining beside the server's shutdown",
+    "engine/tool_calls.py": "place 2: the calls of one answer",
+    "protocols/streaming.py": "hang-up and heartbeat beside an answer",
+    "runs/coordinator.py": "place 1: one task per run",
+    "testing/connect.py": "the app beside the test",
+    "testing/samples.py": "many writers at once, in the contract suites",
+}
+"""The only files that open a task group, and why."""
+
+
+def modules() -> list[Path]:
+    return sorted(SRC.rglob("*.py"))
+
+
+def test_task_groups_are_opened_only_where_they_are_listed():
+    found = {p.relative_to(SRC).as_posix() for p in modules() if "create_task_group(" in p.read_text(encoding="utf-8")}
+    assert found == set(TASK_GROUPS)
+    for path in modules():
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"\.create_task\(|ensure_future\(|asyncio\.gather", text), path
+
+
+def test_nothing_hides_an_import():
+    for path in modules():
+        assert "TYPE_CHECKING" not in path.read_text(encoding="utf-8"), path
+
+
+def test_every_module_says_what_it_is_for():
+    for path in modules():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        assert ast.get_docstring(tree), f"{path} has no docstring"
+
+
+def test_banned_words_in_names():
+    banned = re.compile(r"^(class|def) \w*(Manager|Helper|Util|Impl|Service)\w*", re.MULTILINE)
+    for path in modules():
+        assert not banned.search(path.read_text(encoding="utf-8")), path
+
+
+def test_public_names_are_few_real_and_typed():
+    stub = (SRC / "__init__.pyi").read_text(encoding="utf-8")
+    in_stub = {name: home for home, name in re.findall(r"^from ([\w.]+) import (\w+) as \2$", stub, re.MULTILINE)}
+    homes: dict[str, str] = polyport._HOMES  # pyright: ignore[reportPrivateUsage]
+    assert in_stub == homes
+    assert len(homes) <= 40
+    for name in homes:
+        assert getattr(polyport, name) is not None
+
+
+def test_one_version_everywhere():
+    pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert f'version = "{VERSION}"' in pyproject
+    assert polyport.__version__ == VERSION
+    assert f"## {VERSION}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def loaded_by(code: str) -> set[str]:
+    script = f"import sys\n{code}\nprint('\\n'.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_importing_polyport_pulls_in_nothing_heavy():
+    heavy = {"uvicorn", "aiohttp", "apsw", "click", "msgspec", "anyio", "asyncio", "yaml"}
+    assert not heavy & loaded_by("import polyport")
+
+
+def test_the_app_needs_no_http_client_and_no_vendor_sdk():
+    heavy = {"aiohttp", "pydantic", "openai", "anthropic", "google.genai", "uvicorn", "starlette"}
+    assert not heavy & loaded_by("from polyport import App, LlmAgent\nApp(LlmAgent(name='a', model='demo'))")
+
+
+def test_no_registry_host_and_no_machine_path_is_written_anywhere():
+    words = ["pypi" + ".org", "python" + "hosted", "registry.npm" + "js", "deb." + "debian", "/wo" + "rk/", "/ro" + "ot/"]
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
+    for name in filter(None, listed):
+        path = ROOT / name
+        if path.is_file():
+            text = path.read_text(encoding="utf-8", errors="replace")
+            assert not [w for w in words if w in text], name
