@@ -116,7 +116,7 @@ class SqliteFile:
             version = self._version(con, last)  # again, for another process may have been faster
             for step in migrations:
                 if step.version > version:
-                    con.execute(step.sql)
+                    con.execute(step.sql).fetchall()  # to its end: a cursor rests at each row that comes
                     con.execute("INSERT INTO polyport_schema VALUES (?, ?, ?)", (step.version, step.name, now))
             con.execute("COMMIT")
         except BaseException:

@@ -56,13 +56,18 @@ class GroupWriter:
         self.transactions = 0
         """How many transactions were committed."""
 
+    @property
+    def waiting(self) -> int:
+        """How many operations are queued."""
+        return self._queue.qsize()
+
     async def do(self, work: Callable[[Connection], T], then: Callable[[T], None] | None = None) -> T:
         """The result of `work(connection)` once it is durable. `work` runs in the writer's thread, inside a transaction.
 
         An error of `work` undoes what it did, and is raised here; Unavailable when the database fails or is closed. A
         caller that is cancelled does not stop its operation: `then(result)` is called on the loop in any case.
         """
-        while self._queue.qsize() >= self._queue_limit:
+        while self.waiting >= self._queue_limit:
             await self._wait_for_room()
         operation = _Operation(work, then)
         with self._lock:
@@ -93,7 +98,7 @@ class GroupWriter:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         self._room.append((loop, future))
-        if self._queue.qsize() < self._queue_limit or self._closed:  # it became free before we were on the list
+        if self.waiting < self._queue_limit or self._closed:  # it became free before we were on the list
             self._give_room()
         await future
 
