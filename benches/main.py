@@ -41,7 +41,6 @@ def prepare_adk() -> None:
     subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
     pip = [str(servers.ADK_PYTHON), "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
     subprocess.run([*pip, *wanted], check=True)
-    subprocess.run([str(servers.ADK_PYTHON), "-m", "compileall", "-q", str(folder / "lib")], check=False)
     done.write_text(" ".join(wanted))
 
 
@@ -71,7 +70,7 @@ async def run_group(
                 continue
             say(f"{row.key}: {row.title}")
             same = [other for other in rows if other.measure is row.measure]
-            for _ in range(min(pace.repeats, 2) - (pace.repeats <= 3) if row.once else pace.repeats):
+            for _ in range(pace.slow_repeats if row.once else pace.repeats):
                 for kind in [k for k in needed if k in row.kinds]:
                     numbers = await measure(row, kind, running.get(kind), pace)
                     for other in same:
@@ -94,14 +93,21 @@ async def measure(row: Row, kind: str, server: Server | None, pace: Pace) -> Num
             own.stop()
 
 
-async def run(kinds: list[str], only: list[str], pace: Pace) -> dict[str, report.Samples]:
+async def run(kinds: list[str], only: list[str], pace: Pace) -> tuple[dict[str, report.Samples], list[str]]:
+    """What was measured, and what could not be."""
     out: dict[str, report.Samples] = {}
+    failures: list[str] = []
     for group in groups():
         rows = [row for row in group.rows if not only or any(word in row.key for word in only)]
         rows = [row for row in rows if any(kind in row.kinds for kind in kinds)]
-        if rows:
+        if not rows:
+            continue
+        try:
             await run_group(group, rows, kinds, pace, out)
-    return out
+        except RuntimeError as error:
+            failures.append(f"{rows[0].key} ...: {error}")
+            say(f"FAILED, going on with the next rows: {failures[-1]}")
+    return out, failures
 
 
 def options() -> argparse.Namespace:
@@ -127,25 +133,28 @@ def main() -> None:
     kinds = [k for k, off in ((ADK, chosen.no_adk), (OURS, chosen.no_ours), (CEILING, False)) if not off]
     if ADK in kinds:
         prepare_adk()
-    pace = Pace(3, 0.6, 1.2, 0.25, say) if chosen.quick else Pace(5, 2.0, 2.0, 0.1, say)
+    pace = Pace(3, 1, 0.6, 1.2, 0.25, say) if chosen.quick else Pace(5, 2, 2.0, 2.0, 0.1, say)
     server_core, client_core = servers.cores()
     if server_core is None:
         say("processes cannot be pinned here, or there is one core only: the numbers mean little")
     servers.pin(client_core)
     began = time.monotonic()
-    measured = uvloop.run(run(kinds, chosen.only, pace))
+    measured, failures = uvloop.run(run(kinds, chosen.only, pace))
     facts = {
         **report.machine(),
-        "google-adk": ADK_VERSION,
         "repeats": pace.repeats,
         "seconds": time.monotonic() - began,
     }
+    if ADK in kinds:
+        facts["google-adk"] = ADK_VERSION
     print(report.table(every, measured))
     if chosen.details:
         print("\n" + report.details(every, measured))
     print("\n" + ", ".join(f"{name} {value}" for name, value in facts.items()))
     if chosen.json:
         chosen.json.write_text(json.dumps({"facts": facts, "rows": measured}, indent=1))
+    if failures:
+        sys.exit("\n".join(["These rows could not be measured:", *failures]))
 
 
 if __name__ == "__main__":

@@ -53,6 +53,7 @@ class Server:
     started: float
     log: Path
     sessions: int = 0
+    made: list[str] = field(default_factory=list)
     preloaded: dict[str, str] = field(default_factory=dict)
 
     def cpu(self) -> float:
