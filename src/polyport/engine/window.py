@@ -20,7 +20,8 @@ def uncovered(events: list[Event], visible: Visible) -> list[Event]:
     """`events` with those that a visible compaction covers replaced by its summary (spec core 3.12).
 
     A range inside another one is superseded; of equal ranges the newest counts. A summary stands where the first event at
-    or after its start was, in the user's role: it is told to the model, and a prompt may begin with it.
+    or after its start was, else where it was stored. Its role is the user's: it is told to the model, and a prompt may begin
+    with it.
     """
     found = [
         (c.start_timestamp, -c.end_timestamp, -at)
@@ -38,30 +39,35 @@ def uncovered(events: list[Event], visible: Visible) -> list[Event]:
             ends.append(-end)
             stored.append(-at)
     out: list[Event] = []
+    untold = set(stored)
     compactions = {-at for _, _, at in found}
-    told = 0
+    passed = 0
     for at, event in enumerate(events):
         if at in compactions:
+            if at in untold:
+                untold.remove(at)
+                out.append(_summary(event))
             continue
         if event.timestamp is not None:
             time = event.timestamp.timestamp()
-            while told < len(starts) and starts[told] <= time:
-                out.append(_summary(events[stored[told]]))
-                told += 1
+            while passed < len(starts) and starts[passed] <= time:
+                if stored[passed] in untold:
+                    untold.remove(stored[passed])
+                    out.append(_summary(events[stored[passed]]))
+                passed += 1
             first = bisect_left(ends, time)
-            if any(starts[i] <= time and at < stored[i] for i in range(first, told)):
+            if any(starts[i] <= time and at < stored[i] for i in range(first, passed)):
                 continue
         out.append(event)
-    out += [_summary(events[at]) for at in stored[told:]]
     return out
 
 
 def _summary(event: Event) -> Event:
+    """The event that stands for a compaction. A summary is no place for calls and responses: they cannot be paired."""
     compaction = event.actions.compaction
-    content = compaction.compacted_content if compaction is not None else Content()
-    if content.role != "user":
-        content = structs.replace(content, role="user")
-    return structs.replace(event, author="", content=content, actions=new_actions())
+    parts = compaction.compacted_content.parts if compaction is not None else []
+    kept = [part for part in parts if part.function_call is None and part.function_response is None]
+    return structs.replace(event, author="", content=Content(role="user", parts=kept), actions=new_actions())
 
 
 def window_start(events: Sequence[Event], window: int, visible: Visible) -> int:
