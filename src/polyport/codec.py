@@ -25,8 +25,13 @@ MAX_DEPTH = 64
 _TOKENS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{\]}]', re.DOTALL)  # possessive: linear, whatever the input
 
 
-class Data(msgspec.Struct, rename="camel", omit_defaults=True, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """Root of all wire-visible Structs: camelCase names, absent when default, strict. Subclasses repeat kw_only."""
+class Data(
+    msgspec.Struct, rename="camel", omit_defaults=True, forbid_unknown_fields=True, frozen=True, kw_only=True, gc=False
+):
+    """Root of all wire-visible Structs: camelCase names, absent when default, strict. Subclasses repeat frozen and kw_only.
+
+    Not tracked by the garbage collector: data are trees, they never hold a cycle.
+    """
 
 
 def to_plain(value: Any) -> Any:

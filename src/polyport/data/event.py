@@ -30,7 +30,7 @@ class Compaction(Data, frozen=True, kw_only=True):
     compacted_content: Content
 
 
-class EventActions(Struct, rename="camel", omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
+class EventActions(Struct, rename="camel", omit_defaults=True, forbid_unknown_fields=True, kw_only=True, gc=False):
     """Side effects that come true with the event. A delta of None is absent in JSON, an empty one is `{}`."""
 
     state_delta: dict[str, Any] | None = None
@@ -46,6 +46,10 @@ class EventActions(Struct, rename="camel", omit_defaults=True, forbid_unknown_fi
 def new_actions() -> EventActions:
     """Actions of a new event: both deltas allocated and empty (spec core 1.4)."""
     return EventActions(state_delta={}, artifact_delta={})
+
+
+NO_ACTIONS = new_actions()
+"""The actions of all partial events, which never come true. Never to be filled."""
 
 
 class RequestInput(Data, frozen=True, kw_only=True):

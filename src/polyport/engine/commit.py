@@ -52,7 +52,7 @@ class Commit:
     async def store(self, event: Event, *, publish: bool) -> Event:
         """Store an event that no plugin sees, and publish it or not (the user's own message)."""
         async with self._lock:
-            with anyio.CancelScope(shield=True), anyio.move_on_after(STORE_TIMEOUT_S) as waited:
+            with anyio.CancelScope(shield=True, deadline=anyio.current_time() + STORE_TIMEOUT_S) as waited:
                 stored = await self._store.append(self._session, event, claim=not self._claimed)
                 self._claimed = True
                 for sink in self._sinks:

@@ -10,7 +10,7 @@ from datetime import datetime
 from msgspec import structs
 
 from polyport.data.content import Content, Part
-from polyport.data.event import Event, EventActions
+from polyport.data.event import NO_ACTIONS, Event, EventActions
 from polyport.data.model import ModelRequest, ModelResponse
 from polyport.engine.hooks import first
 from polyport.engine.prepare import Toolbox, run_request_hooks
@@ -74,8 +74,11 @@ class ModelCall:
                 piece = await self._after(callback, piece)
             event_id, run_id, author, branch, scope = base
             content = piece.content
-            if content is not None and any(p.function_call is not None for p in content.parts):
-                content = self._with_ids(content, preview=True)
+            if content is not None:
+                for part in content.parts:
+                    if part.function_call is not None:
+                        content = self._with_ids(content, preview=True)
+                        break
             await commit(
                 Event(
                     id=event_id,
@@ -86,6 +89,7 @@ class ModelCall:
                     isolation_scope=scope,
                     content=content,
                     partial=True,
+                    actions=NO_ACTIONS,
                     usage_metadata=piece.usage_metadata,
                     finish_reason=piece.finish_reason,
                     turn_complete=piece.turn_complete,

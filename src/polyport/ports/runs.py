@@ -4,6 +4,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
+from msgspec import Struct
+
 from polyport.data.event import Event
 from polyport.data.run import RunOutcome, RunRequest
 from polyport.data.session import SessionKey
@@ -14,17 +16,14 @@ Sink = Callable[[Event], Awaitable[None]]
 """Keeps a protocol's own view of a run inside commit; an exception of it ends the run."""
 
 
-class FeedItem:
+class FeedItem(Struct, gc=False):
     """One published event. `offset` counts from 1 within its run, `stored` counts the stored events up to this one.
     `encoded` keeps the bytes of each wire shape once made."""
 
-    __slots__ = ("encoded", "event", "offset", "stored")
-
-    def __init__(self, offset: int, stored: int, event: Event) -> None:
-        self.offset = offset
-        self.stored = stored
-        self.event = event
-        self.encoded: dict[str, bytes] | None = None
+    offset: int
+    stored: int
+    event: Event
+    encoded: dict[str, bytes] | None = None
 
     def bytes(self, shape: str, make: Any) -> bytes:
         """The bytes of this event in a wire shape, made by `make(event)` the first time."""

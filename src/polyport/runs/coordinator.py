@@ -223,10 +223,15 @@ class Coordinator:
         """One run's task. Never raises: what ended the run is its outcome."""
         outcome: RunOutcome | None = None
         try:
+            limit = request.config.timeout_s or self.limits.run_timeout_s
+            run.scope.deadline = anyio.current_time() + limit
             with run.scope:
                 outcome = await self._execute(run, engine, request, session, sinks)
-            if outcome is None:
-                outcome = RunOutcome(status="cancelled", reason=run.reason or "cancelled")
+            if outcome is None and not run.reason:
+                error = TimedOut(f"the run took longer than {limit:g} s and was stopped")
+                outcome = RunOutcome(status="failed", error=error, reason=str(error))
+            elif outcome is None:
+                outcome = RunOutcome(status="cancelled", reason=run.reason)
                 if run.reason == INTERRUPTED:
                     await self._mark_interrupted(run, engine, session)
         finally:
@@ -238,12 +243,8 @@ class Coordinator:
     async def _execute(
         self, run: LiveRun, engine: Engine, request: RunRequest, session: Session, sinks: Sequence[Sink]
     ) -> RunOutcome:
-        limit = request.config.timeout_s or self.limits.run_timeout_s
         try:
-            with anyio.move_on_after(limit) as timer:
-                return await engine.execute(run.id, request, session, run.publish, sinks)
-            assert timer.cancelled_caught
-            raise TimedOut(f"the run took longer than {limit:g} s and was stopped")
+            return await engine.execute(run.id, request, session, run.publish, sinks)
         except PolyportError as error:
             log.warning("run %s failed: %s", run.id, error)
             return RunOutcome(status="failed", error=error, reason=str(error))
@@ -269,7 +270,10 @@ class Coordinator:
             log.warning("run %s: its interruption could not be noted: %s", run.id, error)
 
     def _keep(self, run: LiveRun) -> None:
-        """Keep the feed of an ended run for late followers, within the limits."""
+        """Keep the feed of an ended detached run for late followers, within the limits. The stored events of an attached one
+        are replayed from the store."""
+        if run.attached:
+            return
         self._ended[run.id] = run
         self._ended_items += len(run)
         while self._ended and (
