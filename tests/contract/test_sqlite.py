@@ -1,5 +1,6 @@
 """Sessions in SQLite keep the contract; and what only a file can get wrong."""
 
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,6 +42,12 @@ def statements() -> Iterator[list[str]]:
 
     with on_connect(hook):
         yield seen
+
+
+def places(sql: str) -> int:
+    """How many bindings a statement takes."""
+    found = re.findall(r"\?(\d*)", sql)
+    return max((int(number or len(found)) for number in found), default=0)
 
 
 class TestSqliteSessions(SessionStoreSuite):
@@ -175,6 +182,27 @@ class TestCost:
             assert any("INSERT INTO app_state" in sql for sql in seen)
             await store.aclose()
 
+    async def test_FR_047_no_statement_reads_a_whole_table(self, tmp_path: Path) -> None:
+        with statements() as seen:
+            store = SqliteSessions(tmp_path / "s.db", cache_bytes=0)
+            session = await store.create(*KEY, state={"a": 1, "app:a": 1, "user:a": 1}, events=[note()])
+            await store.append(session, note(a=1, app__a=1, user__a=1), strict=True)
+            await store.get(KEY)
+            await store.get(KEY, recent=1, after=1.0)
+            token = (await store.list("app", "ann", page_size=1)).next_token
+            await store.list("app", page_token=token)
+            await store.find_run("e-1")
+            await store.delete(KEY)
+            await store.aclose()
+        con = apsw.Connection(str(store.path))
+        planned = {sql for sql in seen if sql.split()[0] in ("SELECT", "UPDATE", "DELETE", "INSERT")}
+        assert len(planned) > 12
+        for sql in planned - {"SELECT name FROM sqlite_schema WHERE type = 'table'"}:
+            plan = [row[3] for row in con.execute(f"EXPLAIN QUERY PLAN {sql}", [1] * places(sql))]
+            scans = [step for step in plan if step.startswith("SCAN") and "json_each" not in step]
+            assert not scans or "max(version)" in sql, sql
+        con.close()
+
     async def test_FR_056_an_app_counter_keeps_every_increment(self, tmp_path: Path) -> None:
         store = SqliteSessions(tmp_path / "s.db")
         for number in range(10):
@@ -214,13 +242,17 @@ class TestCost:
         await other.aclose()
 
     async def test_FR_054_what_is_kept_decoded_is_bounded(self, tmp_path: Path) -> None:
-        store = SqliteSessions(tmp_path / "s.db", cache_bytes=30_000)
+        store = SqliteSessions(tmp_path / "s.db", cache_bytes=100_000)  # room for two of these sessions
         for name in "abc":
             await store.create("app", "ann", name, events=[note("x" * 100) for _ in range(20)])
         keys = [KEY._replace(id=name) for name in "abc"]
         for key in (*keys, keys[2], keys[0]):
             await store.get(key)
         assert store.decoded == 80  # "c" was still there, "a" had to go
+        await store.create("app", "ann", "huge", events=[note("x" * 200_000)])
+        await store.get(KEY._replace(id="huge"))
+        await store.get(keys[2])
+        assert store.decoded == 81  # one that is too large drives nobody out
         tiny = SqliteSessions(tmp_path / "s.db", cache_bytes=0)
         for _ in range(2):
             assert len((await tiny.get(keys[0])).events) == 20

@@ -23,8 +23,8 @@ from polyport.stores.sqlite_file import Connection, SqliteFile, retry_busy, unav
 from polyport.stores.sqlite_writer import on_loop
 
 T = TypeVar("T")
-EVENT_OVERHEAD = 400
-"""Bytes that a kept event is taken to cost besides its JSON."""
+EVENT_OVERHEAD = 1500
+"""Bytes that a kept event is taken to cost besides its JSON (a small one was measured at 1.2 kB)."""
 
 
 class _Kept(NamedTuple):
@@ -60,10 +60,12 @@ class _Cache:
             old = self._kept.get(key, _Kept())
             if old.sid > new.sid or (old.sid == new.sid and old.revision > new.revision):
                 return  # a reader who began later was faster
-            self._size += new.size - old.size
+            self._size -= self._kept.pop(key, _Kept()).size
+            if new.size > self._limit:
+                return  # rather one session that is read anew than all others
+            self._size += new.size
             self._kept[key] = new
-            self._kept.move_to_end(key)
-            while self._size > self._limit and self._kept:
+            while self._size > self._limit:
                 _, gone = self._kept.popitem(last=False)
                 self._size -= gone.size
 
