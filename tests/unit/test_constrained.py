@@ -8,7 +8,7 @@ import jsonschema_rs
 import pytest
 
 from polyport.data.content import Content, FunctionCall, FunctionResponse, Part, model_text, user_text
-from polyport.data.model import GenerateConfig, ModelRequest, ModelResponse, ToolDeclaration
+from polyport.data.model import GenerateConfig, ModelRequest, ModelResponse, ToolDeclaration, Usage
 from polyport.models.constrained import Constrained, turn_schema
 from polyport.ports.model import OnPartial
 from polyport.seams import Seams
@@ -138,6 +138,57 @@ async def test_the_talk_so_far_is_told_in_the_same_forms():
     told = ["1?", '{"tool":"add","args":{"a":1}}', 'Result of add: {"r":2}', '{"answer":"Two."}', "thanks"]
     assert [c.text for c in inner.asked.contents[2:]] == told
     assert history[1].calls == [call]
+
+
+def after_a_call(**args: Any) -> list[Content]:
+    call, response = (
+        FunctionCall(id="c1", name="add", args=args),
+        FunctionResponse(id="c1", name="add", response={"r": 2}),
+    )
+    return [
+        user_text("1?"),
+        Content(role="model", parts=[Part(function_call=call)]),
+        Content(role="user", parts=[Part(function_response=response)]),
+    ]
+
+
+AGAIN = '{"tool":"add","args":{"a":1,"b":2}}'
+
+
+class SaysInTurn(Says):
+    """A model with one text for each question."""
+
+    async def generate(self, request: ModelRequest, on_partial: OnPartial | None = None) -> ModelResponse:
+        self.asked = request
+        text, *self.pieces = self.pieces
+        return ModelResponse(
+            content=model_text(text), usage_metadata=Usage(prompt_token_count=10, total_token_count=12)
+        )
+
+
+async def test_a_call_that_repeats_an_answered_one_is_asked_again_for_an_answer():
+    inner = SaysInTurn(AGAIN, '{"answer":"Two."}')
+    answer = await constrained(inner).generate(ask(*after_a_call(a=1, b=2)))
+    assert answer.content == model_text("Two.")
+    assert answer.usage_metadata == Usage(prompt_token_count=20, total_token_count=24)
+    assert inner.asked is not None and inner.asked.response_schema is not None
+    assert not jsonschema_rs.is_valid(inner.asked.response_schema, json.loads(AGAIN))
+
+
+@pytest.mark.parametrize(
+    ("contents", "options", "choice"),
+    [
+        (after_a_call(a=1, b=3), {}, "auto"),
+        ([*after_a_call(a=1, b=2), model_text("Two."), user_text("And again?")], {}, "auto"),
+        (after_a_call(a=1, b=2), {"repeats": True}, "auto"),
+        (after_a_call(a=1, b=2), {}, "add"),
+    ],
+)
+async def test_a_call_that_is_new_or_wanted_stands(contents: list[Content], options: dict[str, Any], choice: str):
+    inner = SaysInTurn(AGAIN)
+    answer = await constrained(inner, **options).generate(ask(*contents, config=GenerateConfig(tool_choice=choice)))
+    assert answer.content is not None
+    assert [(c.name, c.args) for c in answer.content.calls] == [("add", {"a": 1, "b": 2})]
 
 
 async def test_without_tools_the_question_passes_and_calls_of_the_past_get_words():

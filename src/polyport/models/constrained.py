@@ -13,7 +13,7 @@ from msgspec import structs
 
 from polyport.codec import encode
 from polyport.data.content import Content, FunctionCall, Part, model_text, user_text
-from polyport.data.model import GenerateConfig, ModelRequest, ModelResponse, Schema, ToolDeclaration
+from polyport.data.model import ModelRequest, ModelResponse, Schema, ToolDeclaration, Usage
 from polyport.ports.model import Model, OnPartial
 from polyport.seams import REAL, Seams
 
@@ -29,11 +29,18 @@ Tools:
 
 
 class Constrained:
-    """`model`, with tools by constraint. `examples` are shown before the talk; without any, some are made from the tools."""
+    """`model`, with tools by constraint. `examples` are shown before the talk; without any, some are made from the tools.
 
-    def __init__(self, model: Model, *, examples: Sequence[Example] = (), seams: Seams = REAL) -> None:
+    Small models like to make the same call for ever. One that repeats a call whose result it has since the user's last words
+    is asked again, for an answer; unless `repeats`, for tools that are meant to be polled.
+    """
+
+    def __init__(
+        self, model: Model, *, examples: Sequence[Example] = (), repeats: bool = False, seams: Seams = REAL
+    ) -> None:
         self._model = model
         self._examples = tuple(examples)
+        self._repeats = repeats
         self._seams = seams
 
     @property
@@ -49,6 +56,14 @@ class Constrained:
         """One call, or an answer. Of a streamed turn, only the answer's text and thoughts come in pieces."""
         if not request.tools:
             return await self._model.generate(structs.replace(request, contents=_plain(request.contents)), on_partial)
+        answer = await self._turn(request, on_partial)
+        if self._repeats or request.config.tool_choice != "auto" or not _repeated(answer, request.contents):
+            return answer
+        no_calls = structs.replace(request.config, tool_choice="none")
+        second = await self._turn(structs.replace(request, config=no_calls), on_partial)
+        return structs.replace(second, usage_metadata=_both(answer.usage_metadata, second.usage_metadata))
+
+    async def _turn(self, request: ModelRequest, on_partial: OnPartial | None) -> ModelResponse:
         asked = self._asked(request)
         if on_partial is None:
             return self._read(await self._model.generate(asked))
@@ -84,7 +99,7 @@ class Constrained:
             contents=shown + _told(request.contents),
             tools=[],
             response_schema=turn_schema(tools, answer),
-            config=_without_choice(request.config),
+            config=structs.replace(request.config, tool_choice="auto"),
         )
 
     def _read(self, response: ModelResponse) -> ModelResponse:
@@ -136,8 +151,24 @@ def _hoist(schema: Any, prefix: str, defs: dict[str, Schema]) -> Any:
     return out
 
 
-def _without_choice(config: GenerateConfig) -> GenerateConfig:
-    return structs.replace(config, tool_choice="auto")
+def _repeated(answer: ModelResponse, contents: Sequence[Content]) -> bool:
+    """Whether the turn makes a call that was made since the user's last words."""
+    calls = [(c.name, c.args) for c in answer.content.calls] if answer.content is not None else []
+    for content in reversed(contents) if calls else ():
+        if content.role != "model" and any(part.text for part in content.parts):
+            return False
+        if any((c.name, c.args) in calls for c in content.calls):
+            return True
+    return False
+
+
+def _both(first: Usage | None, second: Usage | None) -> Usage | None:
+    """The tokens of two questions together."""
+    if first is None or second is None:
+        return first or second
+    counts = [name for name in Usage.__struct_fields__ if name.endswith("_token_count")]
+    known = {name: (getattr(first, name), getattr(second, name)) for name in counts}
+    return structs.replace(second, **{k: (a or 0) + (b or 0) for k, (a, b) in known.items() if (a, b) != (None, None)})
 
 
 def _json(value: Any) -> str:
@@ -185,20 +216,19 @@ _WORDS = ("Oslo", "apple", "Maria", "blue")
 
 
 def _examples(tools: Sequence[ToolDeclaration], answer: Schema | None) -> list[Example]:
-    """A call of each of the first tools, in the words of its description, and answers around them."""
+    """An answer, then a call of each of the first tools in the words of its description.
+
+    The order was found by trial with a model of 135M parameters: ending on an answer, it answers everything.
+    """
     out: list[Example] = []
-    plain = answer is not None and answer.get("type") == "string"
+    if answer is not None and answer.get("type") == "string":
+        out.append(("Hello!", "Hello! How can I help you?"))
+    words = [*_WORDS]
     for tool in tools[:4]:
-        args: dict[str, Any] = _sample(tool.parameters, [*_WORDS])
-        values = ", ".join(
-            f"{name} {value if isinstance(value, str) else _json(value)}" for name, value in args.items()
-        )
+        args: dict[str, Any] = _sample(tool.parameters, words)
+        values = ", ".join(value if isinstance(value, str) else _json(value) for value in args.values())
         what = tool.description.splitlines()[0].rstrip(".") if tool.description else tool.name.replace("_", " ")
         out.append((f"{what}: {values}" if values else what, FunctionCall(name=tool.name, args=args)))
-        if plain and len(out) == 1:
-            out.append((f'Result of {tool.name}: {{"result":"fine"}}', "The result is: fine."))
-    if plain:
-        out.append(("Hello!", "Hello! How can I help you?"))
     return out
 
 
