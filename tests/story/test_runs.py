@@ -7,12 +7,12 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from support.talk import Serve, Talk, texts
 
 from polyport import App, LlmAgent, make_tool
 from polyport.data.limits import Limits
 from polyport.errors import RunCancelled, Unavailable
 from polyport.testing import ScriptedModel, call, chunks, connect
+from support.talk import Serve, Talk, texts
 
 
 class Gate:
