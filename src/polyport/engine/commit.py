@@ -5,13 +5,17 @@ the store is the order in the feed. Once an event is stored it is published, eve
 called by a protocol.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 import anyio
 
+from msgspec import structs
+
 from polyport.data.event import Event
 from polyport.data.session import Session
-from polyport.errors import AgentError, TimedOut
+from polyport.engine.hooks import first
+from polyport.errors import TimedOut
 from polyport.ports.agent import Hooks, ReadContext
 from polyport.ports.runs import Sink
 from polyport.ports.stores import SessionStore
@@ -32,16 +36,15 @@ class Commit:
         self._store = store
         self._publish = publish
         self._sinks = sinks
-        self._on_event = hooks.get("on_event", ())
-        self._lock = anyio.Lock(fast_acquire=True)
+        self._hooks = hooks
+        self._on_event = "on_event" in hooks
+        self._lock = asyncio.Lock()  # the cheapest when nobody else wants it, as nearly always
         self._claimed = False
         self.context: ReadContext | None = None
 
     async def __call__(self, event: Event) -> Event:
         """Store and publish; the event as stored. A partial event is only published. Superseded when another run owns the
         session now; TimedOut when the store hangs."""
-        if not isinstance(event, Event):  # pyright: ignore[reportUnnecessaryIsInstance]  user code is not checked
-            raise AgentError(f"an agent emitted a {type(event).__name__}, not an Event")
         if self._on_event:
             event = await self._plugins(event)
         if event.partial:
@@ -52,7 +55,7 @@ class Commit:
     async def store(self, event: Event, *, publish: bool) -> Event:
         """Store an event that no plugin sees, and publish it or not (the user's own message)."""
         async with self._lock:
-            with anyio.CancelScope(shield=True, deadline=anyio.current_time() + STORE_TIMEOUT_S) as waited:
+            with anyio.CancelScope(shield=True, deadline=asyncio.get_running_loop().time() + STORE_TIMEOUT_S) as waited:
                 stored = await self._store.append(self._session, event, claim=not self._claimed)
                 self._claimed = True
                 for sink in self._sinks:
@@ -65,8 +68,18 @@ class Commit:
 
     async def _plugins(self, event: Event) -> Event:
         assert self.context is not None
-        for hook in self._on_event:
-            replaced = await hook(self.context, event)
-            if replaced is not None:
-                return replaced
-        return event
+        replaced = await first(self._hooks, "on_event", (), self.context, event)
+        return event if replaced is None else _same(event, replaced)
+
+
+def _same(event: Event, replaced: Event) -> Event:
+    """A plugin's replacement; it stays the same event of the same run, also where the plugin left that out."""
+    return structs.replace(
+        replaced,
+        id=replaced.id or event.id,
+        timestamp=replaced.timestamp or event.timestamp,
+        invocation_id=replaced.invocation_id or event.invocation_id,
+        author=replaced.author or event.author,
+        branch=replaced.branch or event.branch,
+        isolation_scope=replaced.isolation_scope or event.isolation_scope,
+    )

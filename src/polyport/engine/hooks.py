@@ -6,10 +6,15 @@ decides and nobody else is asked. Sync callables run in a worker thread, so that
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import anyio.to_thread
 
+from polyport.data.content import Content
+from polyport.data.event import Event
+from polyport.data.model import ModelResponse
+from polyport.errors import AgentError
 from polyport.ports.agent import Hooks, Plugin
 
 HOOK_NAMES = (
@@ -27,16 +32,29 @@ HOOK_NAMES = (
     "on_tool_error",
 )
 
+_ANSWERS: dict[str, type] = {
+    "on_user_message": Content,
+    "before_run": Content,
+    "on_event": Event,
+    "before_agent": Content,
+    "after_agent": Content,
+    "before_model": ModelResponse,
+    "after_model": ModelResponse,
+    "on_model_error": ModelResponse,
+}
+"""What a hook may answer besides None. A tool's result may be anything."""
+
 Callbacks = Callable[..., Any] | Sequence[Callable[..., Any]]
 
 
 def hook_table(plugins: Sequence[Plugin]) -> Hooks:
-    """Only the hooks that some plugin really has, so that an unused one costs one look-up."""
+    """Only the hooks that some plugin really has, so that an unused one costs one look-up. A sync one is made async."""
     table: dict[str, list[Callable[..., Any]]] = {}
     for name in HOOK_NAMES:
         for plugin in plugins:
             if getattr(type(plugin), name) is not getattr(Plugin, name):
-                table.setdefault(name, []).append(getattr(plugin, name))
+                hook = getattr(plugin, name)
+                table.setdefault(name, []).append(hook if _awaits(hook) else partial(ask, hook))
     return table
 
 
@@ -51,15 +69,24 @@ async def ask(fn: Callable[..., Any], *args: Any) -> Any:
 
 
 async def first(hooks: Hooks, name: str, callbacks: Callbacks, *args: Any) -> Any:
-    """The first answer that is not None, plugins before the agent's own callbacks; None if nobody answers."""
+    """The first answer that is not None, plugins before the agent's own callbacks; None if nobody answers.
+
+    AgentError for an answer of the wrong type."""
     for hook in hooks.get(name, ()):
         answer = await hook(*args)
         if answer is not None:
-            return answer
-    if callable(callbacks):
-        return await ask(callbacks, *args)
-    for callback in callbacks:
+            return _checked(name, "a plugin", answer)
+    for callback in (callbacks,) if callable(callbacks) else callbacks:
         answer = await ask(callback, *args)
         if answer is not None:
-            return answer
+            return _checked(name, getattr(callback, "__qualname__", type(callback).__name__), answer)
     return None
+
+
+def _checked(name: str, whose: str, answer: Any) -> Any:
+    wanted = _ANSWERS.get(name)
+    if wanted is not None and not isinstance(answer, wanted):
+        raise AgentError(
+            f"{name} of {whose} returned a {type(answer).__name__}; it may return a {wanted.__name__} or None"
+        )
+    return answer

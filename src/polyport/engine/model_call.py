@@ -5,7 +5,6 @@ the ids of function calls, so that a client can group them (FR-068, FR-071).
 """
 
 from dataclasses import dataclass, field
-from datetime import datetime
 
 from msgspec import structs
 
@@ -108,13 +107,9 @@ class ModelCall:
             content = self._with_ids(content, preview=False)
             tools = self.box.by_name
             long_running = [c.id for c in content.calls if c.name in tools and tools[c.name].long_running]
-        fields = {
-            name: getattr(response, name) for name in structs.asdict(response) if name not in ("content", "partial")
-        }
-        timestamp: datetime = ctx.scope.seams.now()
         return Event(
             id=self.event_id,
-            timestamp=timestamp,
+            timestamp=ctx.scope.seams.now(),
             invocation_id=ctx.scope.id,
             author=self.agent.name,
             branch=ctx.branch,
@@ -122,7 +117,21 @@ class ModelCall:
             content=content,
             actions=self.actions,
             long_running_tool_ids=long_running,
-            **fields,
+            usage_metadata=response.usage_metadata,
+            finish_reason=response.finish_reason,
+            error_code=response.error_code,
+            error_message=response.error_message,
+            model_version=response.model_version,
+            turn_complete=response.turn_complete,
+            interrupted=response.interrupted,
+            grounding_metadata=response.grounding_metadata,
+            citation_metadata=response.citation_metadata,
+            custom_metadata=response.custom_metadata,
+            logprobs_result=response.logprobs_result,
+            avg_logprobs=response.avg_logprobs,
+            input_transcription=response.input_transcription,
+            output_transcription=response.output_transcription,
+            session_resumption_handle=response.session_resumption_handle,
         )
 
     def _with_ids(self, content: Content, *, preview: bool) -> Content:

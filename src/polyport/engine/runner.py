@@ -3,24 +3,34 @@
 Called by `runs/`, which owns the task. Loads nothing: the coordinator hands in the session it loaded. Knows no protocol.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple, get_args
 
 import anyio
 from msgspec import structs
 
 from polyport.data.content import Content, Part
-from polyport.data.event import Event, EventActions, new_actions
+from polyport.data.event import Event, new_actions
 from polyport.data.run import Ending, RunOutcome, RunRequest
 from polyport.data.session import Session
 from polyport.engine.commit import Commit, Publish
-from polyport.engine.hooks import first
+from polyport.engine.contained import Contained
+from polyport.engine.hooks import Callbacks, first
 from polyport.engine.output import remember
 from polyport.engine.spec import LlmSpec
+from polyport.errors import AgentError
 from polyport.ports.agent import Agent, CallbackContext, Hooks, RunContext, RunScope, Tree
 from polyport.ports.runs import Sink
 from polyport.ports.stores import Stores
 from polyport.seams import Seams
+
+log = logging.getLogger("polyport.runs")
+
+AFTER_RUN_S = 10.0
+"""How long the `after_run` hooks of one run may take together; a cancelled run waits for them."""
+_ENDINGS: tuple[str, ...] = get_args(Ending)
 
 
 @dataclass(frozen=True)
@@ -55,21 +65,36 @@ class Engine:
             resumed=message is None,
             calls_left=request.config.max_llm_calls,
         )
-        agent = pick_agent(self.tree, session.events, message, run_id)
-        ctx = RunContext(scope, agent)
+        start = pick_agent(self.tree, session.events, message, run_id)
+        ctx = RunContext(scope, start.agent, start.branch, start.isolation_scope)
         commit.context = ctx
-        if message is not None:
-            await self._take_message(ctx, commit, message, request)
-        early = await first(self.hooks, "before_run", (), CallbackContext(ctx))
-        try:
-            if early is not None:
-                await ctx.emit(ctx.event(content=early))
-                ending: Ending = "done"
-            else:
-                ending = await run_agent(ctx, agent)
-        finally:
-            await self._after_run(ctx)
+        with Contained("the run"):
+            if message is not None:
+                await self._take_message(ctx, commit, message, request)
+            ending = await self._drive(ctx)
         return RunOutcome(status="paused" if ending == "paused" else "finished", reason=scope.end_reason)
+
+    async def _drive(self, ctx: RunContext) -> Ending:
+        """The agent between the hooks of the run; `after_run` comes in every case, also on an error and when cancelled."""
+        if "after_run" not in self.hooks:
+            return await self._before_run(ctx)
+        try:
+            ending = await self._before_run(ctx)
+        except BaseException:
+            problem = await self._after_run(ctx)
+            if problem is not None:
+                log.warning("after_run failed, too", exc_info=problem)
+            raise
+        problem = await self._after_run(ctx)
+        if problem is not None:
+            raise problem
+        return ending
+
+    async def _before_run(self, ctx: RunContext) -> Ending:
+        """A `before_run` hook may answer in the agent's place: once, as the agent (spec core 12.3)."""
+        if "before_run" in self.hooks and await _ask(ctx, "before_run", ()):
+            return "done"
+        return "ended" if ctx.scope.ended else await run_agent(ctx, ctx.agent)
 
     async def _take_message(self, ctx: RunContext, commit: Commit, message: Content, request: RunRequest) -> None:
         scope = ctx.scope
@@ -77,7 +102,10 @@ class Engine:
         callback = CallbackContext(ctx, actions)
         replaced = await first(self.hooks, "on_user_message", (), callback, message)
         if replaced is not None:
-            message = scope.user_content = replaced
+            message = replaced
+        if not message.role:
+            message = structs.replace(message, role="user")
+        scope.user_content = message
         if request.config.save_input_blobs and self.stores.artifacts is not None:
             stored = await _save_blobs(callback, message)
             scope.uploads = (stored, message)  # the model of this run still gets the bytes (FR-014)
@@ -94,49 +122,91 @@ class Engine:
         )
         await commit.store(event, publish=request.config.yield_user_message)
 
-    async def _after_run(self, ctx: RunContext) -> None:
-        hooks = self.hooks.get("after_run", ())
-        if not hooks:
-            return
-        with anyio.CancelScope(shield=True), anyio.move_on_after(10):
-            for hook in hooks:
-                await hook(CallbackContext(ctx))
+    async def _after_run(self, ctx: RunContext) -> Exception | None:
+        """Ask every `after_run` hook, whatever the others do; the first error."""
+        problem: Exception | None = None
+        with anyio.CancelScope(shield=True), anyio.move_on_after(AFTER_RUN_S) as waited:
+            for hook in self.hooks["after_run"]:
+                callback = CallbackContext(ctx)
+                try:
+                    with Contained("after_run of a plugin"):
+                        await hook(callback)
+                    if callback.actions != new_actions():
+                        await ctx.emit(ctx.event(actions=callback.actions))
+                except Exception as error:  # noqa: BLE001  the others have a right to their call
+                    problem = problem or error
+        if waited.cancelled_caught:
+            log.warning("run %s: the after_run hooks did not end within %g s", ctx.invocation_id, AFTER_RUN_S)
+        return problem
 
 
 async def run_agent(ctx: RunContext, agent: Agent) -> Ending:
-    """Run an agent with its callbacks (spec core 3.2): before-agent may answer in its place, after-agent may add to it."""
-    hooks = ctx.scope.hooks
-    if "before_agent" in hooks or agent.before_agent:
-        actions = new_actions()
-        callback = CallbackContext(ctx, actions)
-        content = await first(hooks, "before_agent", agent.before_agent, callback)
-        if content is not None or callback.changed:
-            await _emit_answer(ctx, agent, content, actions)
-        if ctx.scope.ended:
-            return "ended"
-        if content is not None:
-            return "done"
-    ending = await agent.run(ctx) or ("escalated" if ctx.escalated else "done")
-    if ctx.scope.ended:
-        return "ended"
-    if ending == "paused":
+    """Run an agent with its callbacks (spec core 3.2): before-agent may answer in its place, after-agent may add to it.
+
+    An agent that hands over (`next_agent`) has its after-agent asked when those that went on have ended; they do not stand
+    on each other's stack, so a conversation may go to and fro as often as the budget allows (FR-107).
+    """
+    entered: list[RunContext] = []
+    with Contained(f"agent {agent.name!r}"):
+        while True:
+            ending, left = await _enter(ctx)
+            if not left:
+                entered.append(ctx)
+            if ctx.next_agent is None:
+                break
+            ctx = ctx.at(ctx.next_agent)
+        for one in reversed(entered):
+            ending = await _leave(one, ending)
+    return ending
+
+
+async def _enter(ctx: RunContext) -> tuple[Ending, bool]:
+    """Before-agent and the agent itself: how it ended, and whether that was before it began."""
+    agent, scope = ctx.agent, ctx.scope
+    if "before_agent" in scope.hooks or agent.before_agent:
+        answered = await _ask(ctx, "before_agent", agent.before_agent)
+        if scope.ended:
+            return "ended", True
+        if answered:
+            return "escalated" if ctx.escalated else "done", True
+    ending = await agent.run(ctx)
+    if ending is None:
+        ending = "escalated" if ctx.escalated else "done"
+    elif ending not in _ENDINGS:
+        raise AgentError(
+            f"agent {agent.name!r} returned a {type(ending).__name__}; events are emitted (`await ctx.emit(event)`), and run "
+            f"returns None or one of: {', '.join(_ENDINGS)}"
+        )
+    if ending == "ended":
+        scope.ended = True
+    return "ended" if scope.ended else ending, False
+
+
+async def _leave(ctx: RunContext, ending: Ending) -> Ending:
+    """After-agent, unless the run has ended or waits for somebody."""
+    agent, scope = ctx.agent, ctx.scope
+    if scope.ended or ending == "paused":
         return ending
-    if "after_agent" in hooks or agent.after_agent:
-        actions = new_actions()
-        callback = CallbackContext(ctx, actions)
-        content = await first(hooks, "after_agent", agent.after_agent, callback)
-        if content is not None or callback.changed:
-            await _emit_answer(ctx, agent, content, actions)
-    return "ended" if ctx.scope.ended else ending
+    if "after_agent" in scope.hooks or agent.after_agent:
+        await _ask(ctx, "after_agent", agent.after_agent)
+    if scope.ended:
+        return "ended"
+    return "escalated" if ctx.escalated else ending
 
 
-async def _emit_answer(ctx: RunContext, agent: Agent, content: Content | None, actions: EventActions) -> None:
+async def _ask(ctx: RunContext, name: str, own: Callbacks) -> bool:
+    """Ask the callbacks of one kind, and emit what they said and wrote as the agent's; whether they said something."""
+    actions = new_actions()
+    content: Content | None = await first(ctx.scope.hooks, name, own, CallbackContext(ctx, actions))
+    if content is None and actions == new_actions():
+        return False
     if content is not None and not content.role:
         content = structs.replace(content, role="model")
     event = ctx.event(content=content, actions=actions)
-    if isinstance(agent, LlmSpec):
-        event = remember(agent, event, ctx.scope.tree.bound(agent).output)
+    if isinstance(ctx.agent, LlmSpec):
+        event = remember(ctx.agent, event, ctx.scope.tree.bound(ctx.agent).output)
     await ctx.emit(event)
+    return content is not None
 
 
 async def _save_blobs(callback: CallbackContext, message: Content) -> Content:
@@ -162,29 +232,43 @@ def _message_of(session: Session, run_id: str) -> Content | None:
     return None
 
 
-def pick_agent(tree: Tree, events: Sequence[Event], message: Content | None, run_id: str) -> Agent:
-    """Who answers (spec core 2.2.3): the asker of the first function response in the message; else the last agent that
-    spoke, if the conversation may be taken back from it; else the root. A resumed run goes on with the last LLM agent of
-    that run."""
+class Start(NamedTuple):
+    """Which agent a run begins with, and where it works."""
+
+    agent: Agent
+    branch: str = ""
+    isolation_scope: str = ""
+
+
+def pick_agent(tree: Tree, events: Sequence[Event], message: Content | None, run_id: str) -> Start:
+    """Who answers (spec core 2.2.3): the asker of the first function response in the message, where it asked; else the last
+    agent that spoke, if the conversation may be taken back from it; else the root. A resumed run goes on with the last LLM
+    agent of that run."""
     root = tree.root
     if not isinstance(root, LlmSpec):
-        return root
+        return Start(root)
     if message is None:
-        mine = (e for e in reversed(events) if e.invocation_id == run_id and e.author != "user")
-        found = next((tree.find(e.author) for e in mine), None)
-        return found if isinstance(found, LlmSpec) else root
-    if message.responses:
-        wanted = message.responses[0].id
-        for event in reversed(events):
-            if any(call.id == wanted for call in event.calls):
-                return tree.find(event.author) or root
+        last = next((e for e in reversed(events) if e.invocation_id == run_id and e.author != "user"), None)
+        found = tree.find(last.author) if last is not None else None
+        if last is None or not isinstance(found, LlmSpec):
+            return Start(root)
+        return Start(found, last.branch, last.isolation_scope)
+    asked = _asked(events, message.responses[0].id) if message.responses else None
+    asker = tree.find(asked.author) if asked is not None else None
+    if asked is not None and asker is not None:
+        return Start(asker, asked.branch, asked.isolation_scope)
     if not root.sub_agents:
-        return root
+        return Start(root)
     for event in reversed(events):
         agent = tree.find(event.author) if event.author != "user" else None
         if agent is not None and _transferable(tree, agent):
-            return agent
-    return root
+            return Start(agent)
+    return Start(root)
+
+
+def _asked(events: Sequence[Event], call_id: str) -> Event | None:
+    """The newest event with the call of that id."""
+    return next((e for e in reversed(events) if any(call.id == call_id for call in e.calls)), None)
 
 
 def _transferable(tree: Tree, agent: Agent | None) -> bool:

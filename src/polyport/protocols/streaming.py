@@ -102,11 +102,18 @@ async def _beat(stream: SseStream, quiet_s: float) -> None:
         seen = stream.writes
 
 
-async def unless_gone(request: Request, work: Callable[[], Awaitable[T]]) -> T:
-    """What `work` returns. If the client hangs up first, `work` is cancelled, its clean-up awaited, and ClientGone raised.
+GRACE_S = 0.05
+"""How long a wait goes on before anybody looks whether the client is still there."""
 
-    For handlers that answer once, after a long time. What `work` raises is raised here, not in a group.
+
+async def unless_gone(request: Request, wait: Callable[[], Awaitable[T]]) -> T:
+    """What `wait` returns; ClientGone if the client hangs up first. `wait` may be cancelled and called again.
+
+    For handlers that answer once, after a time. A short wait is not watched at all, for a watcher costs more than a short run.
+    What `wait` raises is raised here, not in a group.
     """
+    with anyio.move_on_after(GRACE_S):
+        return await wait()
     answers: list[T] = []
 
     async def watch() -> None:
@@ -116,7 +123,7 @@ async def unless_gone(request: Request, work: Callable[[], Awaitable[T]]) -> T:
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(watch)
-            answers.append(await work())
+            answers.append(await wait())
             tasks.cancel_scope.cancel()
     except BaseExceptionGroup as group:
         raise unwrap(group) from None

@@ -4,6 +4,7 @@ Every run is a task of the one task group that `serving` holds (concurrency plac
 One run at a time per session; what happens to a second one is `on_busy`. Every end has a reason.
 """
 
+import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Sequence
@@ -44,7 +45,7 @@ class LiveRun(Feed):
         self.outcome: RunOutcome | None = None
         self.reason = ""
         self.scope = anyio.CancelScope()
-        self._ended: anyio.Event | None = None
+        self._ended: asyncio.Event | None = None
 
     def finish(self, outcome: RunOutcome) -> None:
         self.outcome = outcome
@@ -61,7 +62,7 @@ class LiveRun(Feed):
     async def wait(self) -> RunOutcome:
         while self.outcome is None:
             if self._ended is None:
-                self._ended = anyio.Event()
+                self._ended = asyncio.Event()
             await self._ended.wait()
         return self.outcome
 
@@ -224,7 +225,7 @@ class Coordinator:
         outcome: RunOutcome | None = None
         try:
             limit = request.config.timeout_s or self.limits.run_timeout_s
-            run.scope.deadline = anyio.current_time() + limit
+            run.scope.deadline = asyncio.get_running_loop().time() + limit
             with run.scope:
                 outcome = await self._execute(run, engine, request, session, sinks)
             if outcome is None and not run.reason:

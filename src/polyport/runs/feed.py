@@ -4,11 +4,10 @@ Written by commit, read by protocols. A slow follower never holds up the run; on
 is told so. No task group, no scope: leaving a `follow` at any point is safe.
 """
 
+import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from itertools import islice
-
-import anyio
 
 from polyport.data.event import Event
 from polyport.errors import LimitExceeded
@@ -22,7 +21,7 @@ class Feed:
 
     def __init__(self, limit: int = 100_000) -> None:
         self._items: deque[FeedItem] = deque(maxlen=limit)
-        self._bell: anyio.Event | None = None
+        self._bell: asyncio.Event | None = None
         self._done = False
         self._stored = 0
         self.limit = limit
@@ -54,7 +53,7 @@ class Feed:
         """Wait until there is an item after this offset or the feed is closed; whether there may be more later."""
         while self.offset <= after and not self._done:
             if self._bell is None:
-                self._bell = anyio.Event()
+                self._bell = asyncio.Event()
             await self._bell.wait()
         return not self._done
 
