@@ -201,7 +201,6 @@ class Prompt:
         turn: Turn | None = None
         shown: list[Part] = []
         late: list[str] = []
-        answered = False
         for part in content.parts:
             call, response = part.function_call, part.function_response
             if response is not None:
@@ -211,7 +210,6 @@ class Prompt:
                 if found is None:
                     shown += self._stray(event, response)
                     continue
-                answered = True
                 asked, name = found
                 if asked.at >= 0:
                     self._open[asked.at] = asked
@@ -227,7 +225,7 @@ class Prompt:
             shown.insert(0, _late_note(late))
         if shown:
             self._show(event, content, shown, turn, LEAD if foreign and not late else None)
-        elif not answered:
+        else:
             self._hear(event)
 
     def _show(self, event: Event, content: Content, shown: list[Part], turn: Turn | None, lead: Part | None) -> None:
