@@ -426,3 +426,12 @@ async def test_FR_014_uploads_become_artifacts(serve: Serve, scripted: Any):
         part = (await talk.client.get(f"{talk.path}/artifacts/{names[0]}")).json()
         assert part["inlineData"] == {"mimeType": "image/png", "data": "AAAA"}
     assert model.requests[0].contents[0].parts[1].inline_data is not None, "the model still receives the file"
+
+
+async def test_arguments_that_are_no_json_object_go_back_to_the_model(serve: Serve, scripted: Any):
+    from polyport.data.content import INVALID_ARGS
+
+    agent, model = scripted(call("noop", {INVALID_ARGS: '{"a":'}), "sorry", tools=[noop])
+    async with serve(agent) as talk:
+        assert texts(await talk.run()) == ["sorry"]
+    assert "not a JSON object" in model.prompt()[-1]

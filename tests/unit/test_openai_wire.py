@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from polyport.data.content import (
+    INVALID_ARGS,
     Blob,
     CodeExecutionResult,
     Content,
@@ -20,7 +21,7 @@ from polyport.data.content import (
 from polyport.data.model import GenerateConfig, ModelRequest, ModelResponse, ToolDeclaration
 from polyport.errors import BadRequest, ModelError
 from polyport.wire.openai import NO_RESULT, OFFICIAL, Dialect, encode_request, simpler
-from polyport.wire.openai_answer import INVALID_ARGS, AnswerDecoder, decode_answer, read_args
+from polyport.wire.openai_answer import AnswerDecoder, decode_answer, read_args
 from polyport.wire.openai_schema import structured
 from polyport.wire.sse import SseDecoder
 

@@ -11,6 +11,11 @@ from msgspec import field
 from polyport.codec import Data
 
 
+INVALID_ARGS = "__invalid_json__"
+"""The one argument of a call whose arguments were no JSON object; its value is what the model wrote. The engine does not run
+such a call but tells the model."""
+
+
 def _args() -> dict[str, Any]:
     return {}  # a factory of our own makes msgspec write the field even when it is empty
 

@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 import anyio
-
 from msgspec import structs
 
 from polyport.data.event import Event

@@ -4,13 +4,13 @@ Called by `LlmAgent.run`. Spec core 3.3, 3.4, 3.10, 3.14. Everything that happen
 the next step reads the session.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import structs
 
-from polyport.data.content import Content, FunctionCall, Part, model_text, user_text
-from polyport.data.event import Event
-from polyport.data.model import ModelRequest, ModelResponse
+from polyport.data.content import Content, Part, model_text, user_text
+from polyport.data.event import Event, new_actions
+from polyport.data.model import ModelResponse
 from polyport.data.run import Ending
 from polyport.engine.model_call import ModelCall
 from polyport.engine.output import as_json, parse_answer, remember
@@ -44,7 +44,10 @@ class Turn:
         self.thoughts = 0
         self.schema_retries = 0
         self.closing = False
+        self.waiting = False
         self.corrections: list[Content] = []
+        self.actions = new_actions()
+        """What callbacks of the model calls wrote since the last event of this turn."""
 
     async def run(self) -> Ending:
         self.box: Toolbox = await collect_tools(self.ctx, self.agent, self.bound)
@@ -67,7 +70,7 @@ class Turn:
         elif event.content is not None:
             merged = structs.replace(event.content, parts=[*event.content.parts, *parts])
             event = structs.replace(event, content=merged)
-        return await self._after_tools(await self.ctx.emit(event), left)
+        return await self._after_tools(await self.ctx.emit(event))
 
     async def _step(self) -> Next:
         request = await make_request(self.ctx, self.agent, self.bound, self.box)
@@ -75,88 +78,132 @@ class Turn:
             request.contents = [*request.contents, *self.corrections]
         if self.closing:
             request.config = structs.replace(request.config, tool_choice="none")
-        call = ModelCall(self.ctx, self.agent, self.bound.model, self.box)
+        call = ModelCall(self.ctx, self.agent, self.bound.model, self.box, actions=self.actions)
         response = await call.ask(request)
         if response is None:
-            return "done"
-        if not self.closing and (problem := self._misfit(response, request)):
-            return problem
-        event = call.event(self._typed(response, request))
+            return await self._silent()
+        if not self.closing and not call.early and self._misfit(response):
+            return "again"
+        event = call.event(self._typed(response))
         if self.closing:
             event = without_calls(event)
+            if event.content is None and not event.error_code:
+                return await self._silent()
+        self.corrections, self.actions = [], new_actions()
         event = await self.ctx.emit(remember(self.agent, event, self.bound.output))
-        self.corrections = []
         if self.ctx.scope.ended:
             return "ended"
-        calls = event.calls
-        if not calls:
-            return self._after_text(event)
-        answered = await run_calls(self.ctx, self.agent, self.box, calls)
-        if answered is None:
-            return "paused" if event.long_running_tool_ids else "done"
-        return await self._after_tools(await self.ctx.emit(answered), calls)
+        return await self._after_calls(event) if event.calls else self._after_text(event)
 
-    def _after_text(self, event: Event) -> Next:
+    async def _silent(self) -> Next:
+        """The model said nothing. What callbacks wrote is kept, by an event without content."""
+        if self.actions != new_actions():
+            await self.ctx.emit(self.ctx.event(actions=self.actions))
+            self.actions = new_actions()
+        return "ended" if self.ctx.scope.ended else self._end()
+
+    def _end(self) -> Ending:
+        """How a turn ends that has nothing more to do."""
         if self.closing:
             return "escalated"
-        parts = event.content.parts if event.content is not None else []
-        if parts and all(p.thought for p in parts) and not event.error_code:
-            self.thoughts += 1
-            return "again" if self.thoughts < MAX_THOUGHT_ONLY else "done"
-        return "done"
+        return "paused" if self.waiting else "done"
 
-    async def _after_tools(self, event: Event, calls: list[FunctionCall]) -> Next:
+    def _after_text(self, event: Event) -> Next:
+        parts = event.content.parts if event.content is not None else []
+        if self.closing or event.error_code or not parts or not all(p.thought for p in parts):
+            return self._end()
+        self.thoughts += 1
+        return "again" if self.thoughts < MAX_THOUGHT_ONLY else self._end()
+
+    async def _after_calls(self, event: Event) -> Next:
+        self.thoughts = 0
+        answered = await run_calls(self.ctx, self.agent, self.box, event.calls)
+        self.waiting |= _waits(event, answered)
+        if answered is None:
+            return self._end()
+        return await self._after_tools(await self.ctx.emit(answered))
+
+    async def _after_tools(self, event: Event) -> Next:
         """What the merged responses of a step lead to."""
         actions = event.actions
         if self.ctx.scope.ended or actions.end_invocation:
             self.ctx.scope.ended = True
             return "ended"
         if actions.transfer_to_agent:
-            target = self.ctx.scope.tree.find(actions.transfer_to_agent)
-            if target is None:
-                raise AgentError(
-                    f"agent {self.agent.name!r} handed over to an unknown agent {actions.transfer_to_agent!r}"
-                )
-            return await self.ctx.run_agent(target)
-        done = next((r for r in event.responses if r.name == RESULT_TOOL and "error" not in (r.response or {})), None)
-        if done is not None and RESULT_TOOL in self.box.by_name:
-            final = self.ctx.event(content=model_text(result_json((done.response or {}).get("result"))))
-            await self.ctx.emit(remember(self.agent, final, self.bound.output))
-            return "done"
+            return self._hand_over(actions.transfer_to_agent)
+        if RESULT_TOOL in self.box.by_name:
+            for response in event.responses:
+                if response.name == RESULT_TOOL and await self._result(response.response or {}):
+                    return "escalated" if actions.escalate else self._end()
         if actions.escalate:
             # The model may still say a last word (statement 86), but no call of it is carried out any more (FR-111).
             self.closing = True
             return "escalated" if actions.skip_summarization else "again"
-        if actions.skip_summarization:
-            return "done"
-        return "again" if event.content is not None else "paused"
+        if actions.skip_summarization or event.content is None:
+            return self._end()
+        return "again"
 
-    def _misfit(self, response: ModelResponse, request: ModelRequest) -> Next | None:
-        """Ask once more, with the reason, when a final answer does not fit the output schema. None if it fits."""
-        output, content = self.bound.output, response.content
-        if output is None or content is None or content.calls or not content.text.strip() or response.error_code:
-            return None
+    def _hand_over(self, name: str) -> Ending:
+        """The runner goes on with the other agent when this turn has ended."""
+        self.ctx.next_agent = self.ctx.scope.tree.find(name)
+        if self.ctx.next_agent is None:
+            raise AgentError(f"agent {self.agent.name!r} handed over to an unknown agent {name!r}")
+        return "done"
+
+    async def _result(self, response: dict[str, Any]) -> bool:
+        """Emit the typed answer that the model gave through the result tool; False when it was refused."""
+        if "error" in response:
+            self._refuse(str(response["error"]))
+            return False
+        final = self.ctx.event(content=model_text(result_json(response.get("result"))))
+        await self.ctx.emit(remember(self.agent, final, self.bound.output))
+        return True
+
+    def _answer(self, response: ModelResponse) -> str:
+        """The text of a final answer to which the output schema applies, else ""."""
+        content = response.content
+        if self.bound.output is None or content is None or content.calls or response.error_code:
+            return ""
+        return content.text if content.text.strip() else ""
+
+    def _misfit(self, response: ModelResponse) -> bool:
+        """Whether a final answer does not fit the output schema. The model is then asked once more, with the reason."""
+        text, output, content = self._answer(response), self.bound.output, response.content
+        if not text or output is None or content is None:
+            return False
         try:
-            parse_answer(content.text, output)
+            parse_answer(text, output)
+            return False
         except BadRequest as error:
-            self.schema_retries += 1
-            if self.schema_retries > MAX_SCHEMA_RETRIES:
-                raise AgentError(
-                    f"the answer of agent {self.agent.name!r} does not fit its output_schema after "
-                    f"{MAX_SCHEMA_RETRIES} corrections: {error}"
-                ) from None
+            self._refuse(str(error))
             note = f"Your answer does not fit the required schema: {error}. Answer again with JSON only."
             if RESULT_TOOL in self.box.by_name:
                 note += f" Use `{RESULT_TOOL}`."
             self.corrections = [*self.corrections, structs.replace(content, role="model"), user_text(note)]
-            return "again"
-        return None
+            return True
 
-    def _typed(self, response: ModelResponse, request: ModelRequest) -> ModelResponse:
-        """A final answer under a schema becomes its bare JSON, whatever it was wrapped in."""
-        output, content = self.bound.output, response.content
-        if output is None or content is None or content.calls or not content.text.strip() or response.error_code:
+    def _refuse(self, why: str) -> None:
+        """Count one more answer that does not fit. AgentError when there were too many."""
+        self.schema_retries += 1
+        if self.schema_retries > MAX_SCHEMA_RETRIES:
+            raise AgentError(
+                f"the answer of agent {self.agent.name!r} does not fit its output_schema after "
+                f"{MAX_SCHEMA_RETRIES} corrections: {why}"
+            )
+
+    def _typed(self, response: ModelResponse) -> ModelResponse:
+        """A final answer that fits the schema becomes its bare JSON, whatever it was wrapped in."""
+        text, output, content = self._answer(response), self.bound.output, response.content
+        if not text or output is None or content is None:
             return response
-        if self.closing:
-            return response
-        return structs.replace(response, content=as_json(content, parse_answer(content.text, output)))
+        try:
+            value = parse_answer(text, output)
+        except BadRequest:
+            return response  # the last word after an escalation, or a callback's answer: for readers as it is
+        return structs.replace(response, content=as_json(content, value))
+
+
+def _waits(asked: Event, answered: Event | None) -> bool:
+    """Whether a call of the event waits for somebody outside: it is long-running, and has not failed."""
+    failed = {r.id for r in answered.responses if "error" in (r.response or {})} if answered is not None else set[str]()
+    return any(id not in failed for id in asked.long_running_tool_ids)

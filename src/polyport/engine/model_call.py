@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from msgspec import structs
 
 from polyport.data.content import Content, Part
-from polyport.data.event import NO_ACTIONS, Event, EventActions
+from polyport.data.event import NO_ACTIONS, Event, EventActions, new_actions
 from polyport.data.model import ModelRequest, ModelResponse
 from polyport.engine.hooks import first
 from polyport.engine.prepare import Toolbox, run_request_hooks
@@ -28,18 +28,24 @@ class ModelCall:
     model: Model
     box: Toolbox
     event_id: str = ""
+    early: bool = False
+    """Whether a callback answered in the model's place."""
     made_ids: list[str] = field(default_factory=list[str])
-    actions: EventActions = field(default_factory=lambda: EventActions(state_delta={}, artifact_delta={}))
+    actions: EventActions = field(default_factory=new_actions)
 
     async def ask(self, request: ModelRequest) -> ModelResponse | None:
-        """The answer after all hooks; None when the model said nothing at all. Raises what no hook could mend."""
+        """The answer after all hooks; None when it says nothing at all, or when a callback ended the run before the model was
+        asked. Raises what no hook could mend."""
         scope = self.ctx.scope
         self.event_id = scope.seams.new_id()
         callback = CallbackContext(self.ctx, self.actions)
         await run_request_hooks(callback, self.box, request)
         early = await first(scope.hooks, "before_model", self.agent.before_model, callback, request)
         if early is not None:
-            return early
+            self.early = True
+            return _said(early)
+        if scope.ended:
+            return None
         if scope.calls_left <= 0:
             raise AgentError(
                 f"the run has used its budget of {scope.config.max_llm_calls} model calls (max_llm_calls); it may be "
@@ -53,10 +59,7 @@ class ModelCall:
             if mended is None:
                 raise
             answer = mended
-        answer = await self._after(callback, answer)
-        if answer.content is None and not answer.error_code and not answer.interrupted:
-            return None
-        return answer
+        return _said(await self._after(callback, answer))
 
     async def _after(self, callback: CallbackContext, response: ModelResponse) -> ModelResponse:
         replaced = await first(self.ctx.scope.hooks, "after_model", self.agent.after_model, callback, response)
@@ -152,3 +155,11 @@ class ModelCall:
                 continue
             parts.append(part)
         return structs.replace(content, parts=parts, role=content.role or "model")
+
+
+def _said(answer: ModelResponse) -> ModelResponse | None:
+    """The answer, or None when it holds nothing (spec core 3.4.4a; also no part that means anything, FR-082)."""
+    if answer.error_code or answer.interrupted:
+        return answer
+    content = answer.content
+    return answer if content is not None and any(not part.empty for part in content.parts) else None

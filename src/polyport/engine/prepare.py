@@ -4,11 +4,14 @@ Called by the turn loop before every model call. Collects tools once per agent r
 """
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
+
+from msgspec import structs
 
 from polyport.codec import encode
 from polyport.data.content import Part
-from polyport.data.model import ModelRequest, ToolDeclaration
+from polyport.data.model import GenerateConfig, ModelRequest, ToolDeclaration
 from polyport.engine import hooks, instructions, transfer
 from polyport.engine.contents import build_contents
 from polyport.engine.spec import InstructionProvider, LlmSpec
@@ -38,7 +41,8 @@ class ResultTool(Tool):
 class Toolbox:
     """The tools of one agent run: `by_name` are those that the model may call, `all` have a request hook as well."""
 
-    def __init__(self) -> None:
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
         self.all: list[Tool] = []
         self.by_name: dict[str, Tool] = {}
         self.declarations: list[ToolDeclaration] = []
@@ -48,9 +52,9 @@ class Toolbox:
     def add(self, tool: Tool) -> None:
         name = tool.name
         if not name:
-            raise ConfigError(f"a tool of type {type(tool).__name__} has no name")
+            raise ConfigError(f"a tool of agent {self.owner!r}, a {type(tool).__name__}, has no name")
         if name in self.by_name:
-            raise ConfigError(f"two tools are named {name!r}; rename one")
+            raise ConfigError(f"two tools of agent {self.owner!r} are named {name!r}; rename one")
         self.all.append(tool)
         self.by_name[name] = tool
         declaration = tool.declaration()
@@ -62,17 +66,17 @@ class Toolbox:
 
 async def collect_tools(ctx: RunContext, agent: LlmSpec, bound: Bound) -> Toolbox:
     """All tools for this agent run, static ones, those of toolsets, and the engine's own."""
-    box = Toolbox()
+    box = Toolbox(agent.name)
     for item in bound.tools:
         if isinstance(item, Tool):
             box.add(item)
         else:
             for tool in await item.tools(ctx):
                 box.add(tool)
-    if bound.output is not None and box.declarations and not bound.model.schema_with_tools:
+    found = transfer.targets(ctx.scope.tree, agent)
+    if bound.output is not None and (box.declarations or found) and not bound.model.schema_with_tools:
         box.add(ResultTool(bound))
         box.system.append(f"When you have the answer, call `{RESULT_TOOL}` with it instead of writing text.")
-    found = transfer.targets(ctx.scope.tree, agent)
     if found:
         box.add(transfer.TransferTool([a.name for a in found]))
         box.system.append(transfer.instruction(ctx.scope.tree, agent, found))
@@ -95,7 +99,7 @@ async def make_request(ctx: RunContext, agent: LlmSpec, bound: Bound, box: Toolb
         ),
         system=await _system(ctx, agent, box),
         tools=list(box.declarations),
-        config=agent.config,
+        config=_own_config(agent.config),
     )
     if scope.uploads is not None:
         stored, sent = scope.uploads
@@ -103,6 +107,16 @@ async def make_request(ctx: RunContext, agent: LlmSpec, bound: Bound, box: Toolb
     if bound.output is not None and RESULT_TOOL not in box.by_name:
         request.response_schema = bound.output.schema
     return request
+
+
+def _own_config(config: GenerateConfig) -> GenerateConfig:
+    """The agent's settings, for hooks to edit: the agent itself is shared and must not change (spec core 12.6)."""
+    return structs.replace(
+        config,
+        headers=dict(config.headers),
+        extra=deepcopy(config.extra) if config.extra else {},
+        stop_sequences=list(config.stop_sequences),
+    )
 
 
 async def run_request_hooks(ctx: CallbackContext, box: Toolbox, request: ModelRequest) -> None:

@@ -12,12 +12,12 @@ import anyio
 from msgspec import structs
 
 from polyport import codec
-from polyport.data.content import Content, FunctionCall, FunctionResponse, Part
+from polyport.data.content import INVALID_ARGS, Content, FunctionCall, FunctionResponse, Part
 from polyport.data.event import Event, EventActions
 from polyport.engine.hooks import first
 from polyport.engine.prepare import Toolbox
 from polyport.engine.spec import LlmSpec
-from polyport.errors import AgentError, PolyportError
+from polyport.errors import AgentError, BadRequest, PolyportError
 from polyport.ports.agent import RunContext, Tool, ToolContext
 
 log = logging.getLogger("polyport.tools")
@@ -58,6 +58,8 @@ async def _one(ctx: RunContext, agent: LlmSpec, box: Toolbox, call: FunctionCall
     result: Any = None
     problem: Exception | None = None
     try:
+        if INVALID_ARGS in args:
+            raise BadRequest(f"the arguments are not a JSON object: {args[INVALID_ARGS]!r:.500}")
         if tool is None:
             known = ", ".join(sorted(box.by_name)) or "none"
             raise AgentError(f"there is no tool {call.name!r}; the tools are: {known}")

@@ -14,13 +14,11 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct, structs
 
-from polyport.data.content import Content, FunctionCall, Part
+from polyport.data.content import INVALID_ARGS, Content, FunctionCall, Part
 from polyport.data.model import ModelResponse, Usage
 from polyport.errors import ModelError
 from polyport.seams import REAL
 from polyport.wire.answer import Answer
-
-INVALID_ARGS = "__invalid_json__"
 
 _FINISH = {
     "stop": "STOP",
