@@ -17,7 +17,7 @@ from polyport.data.event import Event, EventActions, ToolConfirmation, new_actio
 from polyport.data.model import ModelRequest, ModelResponse, Schema, ToolDeclaration
 from polyport.data.run import Ending, RunConfig
 from polyport.data.session import Session, State
-from polyport.errors import Unavailable
+from polyport.errors import AgentError, Unavailable
 from polyport.ports.model import Model
 from polyport.ports.stores import MemoryEntry, Stores
 from polyport.seams import Seams
@@ -148,11 +148,13 @@ def _artifacts(scope: RunScope) -> Any:
 class RunContext(ReadContext):
     """What an agent's `run` gets."""
 
-    __slots__ = ("escalated",)
+    __slots__ = ("escalated", "next_agent")
 
     def __init__(self, scope: RunScope, agent: Agent, branch: str = "", isolation_scope: str = "") -> None:
         super().__init__(scope, agent, branch, isolation_scope)
         self.escalated = False
+        self.next_agent: Agent | None = None
+        """Who goes on when this agent's turn is over: set by a transfer, read by the runner."""
 
     async def emit(self, event: Event) -> Event:
         """Make the event true: it is stored and published when this returns (a partial one is only published).
@@ -179,7 +181,16 @@ class RunContext(ReadContext):
 
     def complete(self, event: Event) -> Event:
         """`event` with what is missing filled in."""
-        if event.id and event.timestamp and event.author and event.invocation_id:
+        if not isinstance(event, Event):  # pyright: ignore[reportUnnecessaryIsInstance]  user code is not checked
+            raise AgentError(f"agent {self.agent.name!r} emitted a {type(event).__name__}, not an Event")
+        if (
+            event.id
+            and event.timestamp
+            and event.author
+            and event.invocation_id
+            and (event.branch or not self.branch)
+            and (event.isolation_scope or not self.isolation_scope)
+        ):
             return event
         seams = self.scope.seams
         author = "user" if event.content is not None and event.content.role == "user" else self.agent.name
@@ -236,6 +247,7 @@ class CallbackContext(ReadContext):
 
     def end(self, reason: str = "") -> None:
         """End the whole run after what is being done now."""
+        self.actions.end_invocation = True
         self.scope.ended = True
         self.scope.end_reason = reason
 
