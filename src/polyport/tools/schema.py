@@ -9,7 +9,7 @@ import copy
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import Any, NotRequired, Required, TypedDict
+from typing import Any
 
 import msgspec
 
@@ -31,20 +31,21 @@ _PATH = re.compile(r"([^\s:]+): ")
 class Parser:
     """A type made ready: `schema` is its JSON Schema (do not change it); calling it reads plain data."""
 
-    __slots__ = ("_fast", "_keys", "_read", "_shares", "schema")
+    __slots__ = ("_call", "_fast", "_read", "_shares", "schema")
 
-    def __init__(self, schema: Schema, read: Read, fast: Any, shares: bool, keys: frozenset[str] | None) -> None:
+    def __init__(self, schema: Schema, read: Read, fast: Any, shares: bool, call: bool) -> None:
         self.schema = schema
         self._read = read
         self._fast = fast
         self._shares = shares
-        self._keys = keys
+        self._call = call
 
     def __call__(self, value: Any, what: str = "the value does not fit") -> Any:
         """The value that plain JSON data stands for; BadRequest, beginning with `what`, that lists all bad fields."""
-        if self._fast is not None and (self._keys is None or (is_map(value) and value.keys() <= self._keys)):
+        if self._fast is not None:
             try:
-                return msgspec.convert(fresh(value) if self._shares else value, self._fast)
+                found = msgspec.convert(fresh(value) if self._shares else value, self._fast)
+                return {key: getattr(found, key) for key in value} if self._call else found
             except msgspec.ValidationError:
                 pass  # the readers coerce, or say what is wrong
         reading = Reading()
@@ -69,7 +70,7 @@ def parser_of(kind: Any, where: str = "schema") -> Parser:
     """The parser of a type. ConfigError, beginning with `where`, for a type that has no JSON form."""
     walk = Compiler()
     shape = walk.shape(kind, where)
-    return Parser(walk.schema(shape), shape.read, kind if walk.native and _known(kind) else None, walk.shares, None)
+    return Parser(walk.schema(shape), shape.read, kind if walk.native and _known(kind) else None, walk.shares, False)
 
 
 def arguments_of(members: Iterable[Member], where: str) -> Parser:
@@ -79,11 +80,9 @@ def arguments_of(members: Iterable[Member], where: str) -> Parser:
     shape = walk.record(found, dict[str, Any], "an object", where, closed=True)
     fast: Any = None
     if walk.native:
-        new: Any = TypedDict
-        fields = {m.key: (Required if m.required else NotRequired)[m.type] for m in found}
-        fast = new("Arguments", fields)
-    keys = frozenset(m.key for m in found)
-    return Parser(walk.schema(shape), shape.read, fast if fast and _known(fast) else None, walk.shares, keys)
+        fields = [(m.name, m.type) if m.required else (m.name, m.type, None) for m in found]
+        fast = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
+    return Parser(walk.schema(shape), shape.read, fast if fast and _known(fast) else None, walk.shares, True)
 
 
 def _known(kind: Any) -> bool:
