@@ -10,7 +10,6 @@ from msgspec import field
 
 from polyport.codec import Data
 
-
 INVALID_ARGS = "__invalid_json__"
 """The one argument of a call whose arguments were no JSON object; its value is what the model wrote. The engine does not run
 such a call but tells the model."""

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from polyport.codec import Data
 from polyport.data.content import Content, FunctionCall, FunctionResponse
-from polyport.data.model import Transcription, Usage
+from polyport.data.model import ModelResponse
 
 
 class ToolConfirmation(Data, frozen=True, kw_only=True, omit_defaults=False):
@@ -71,16 +71,15 @@ def _text() -> str:
     return ""  # an own factory, so that the field is written even when it is empty
 
 
-class Event(Data, frozen=True, kw_only=True):
-    """See spec core 1.4. `timestamp` is aware UTC with microseconds, or None when unset."""
+class Event(ModelResponse, frozen=True, kw_only=True):
+    """See spec core 1.4: what a model's response has (content, usage, errors, ...) lies flat beside the event's own members.
+    `timestamp` is aware UTC with microseconds, or None when unset."""
 
     id: str = field(default_factory=_text)
     timestamp: datetime | None = field(default_factory=lambda: None)
     invocation_id: str = field(default_factory=_text)
     author: str = field(default_factory=_text)
     branch: str = ""
-    content: Content | None = None
-    partial: bool = False
     actions: EventActions = field(default_factory=new_actions)
     long_running_tool_ids: list[str] = []
     isolation_scope: str = ""
@@ -88,22 +87,6 @@ class Event(Data, frozen=True, kw_only=True):
     requested_input: RequestInput | None = None
     output: Any = None
     node_info: NodeInfo | None = None
-
-    usage_metadata: Usage | None = None
-    finish_reason: str = ""
-    error_code: str = ""
-    error_message: str = ""
-    model_version: str = ""
-    turn_complete: bool = False
-    interrupted: bool = False
-    grounding_metadata: dict[str, Any] | None = None
-    citation_metadata: dict[str, Any] | None = None
-    custom_metadata: dict[str, Any] | None = None
-    logprobs_result: dict[str, Any] | None = None
-    avg_logprobs: float | None = None
-    input_transcription: Transcription | None = None
-    output_transcription: Transcription | None = None
-    session_resumption_handle: str = ""
 
     @property
     def text(self) -> str:
