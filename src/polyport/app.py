@@ -4,6 +4,7 @@ Used by people in code, and by the command line. `App(agent)` is enough; `asgi` 
 in from Python.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, cast
@@ -194,11 +195,10 @@ class App:
         """`ask` for code that is not async; call it as often as you like. Inside a running event loop (a notebook, an async
         function) use `await app.ask(...)` instead."""
         try:
+            asyncio.get_running_loop()
+        except RuntimeError:
             return anyio.run(lambda: self.ask(message, **options))
-        except RuntimeError as error:
-            if "running" in str(error).lower() and "loop" in str(error).lower():
-                raise ConfigError("run_sync was called inside a running event loop: use `await app.ask(...)`") from None
-            raise
+        raise ConfigError("run_sync was called inside a running event loop: use `await app.ask(...)` there")
 
     @asynccontextmanager
     async def _serving(self) -> AsyncGenerator[None]:
