@@ -1,8 +1,8 @@
 """JSON in and out: camelCase Structs, shared encoders, one tolerant reader.
 
 Every floor encodes and decodes through here. Fast path: msgspec straight into the Struct. Only when that refuses
-is the tolerant reader used, which also takes snake_case and any-case keys, both base64 alphabets and numeric times
-(spec core 1.1, rest 1.4), and which either refuses unknown fields or drops them. Never does I/O.
+is the tolerant reader used, which also takes snake_case and any-case keys, both base64 alphabets, numeric times, and null
+for "not set" (spec core 1.1, rest 1.4, 2.1), and which either refuses unknown fields or drops them. Never does I/O.
 """
 
 import base64
@@ -155,6 +155,7 @@ def _struct_fix(info: mi.StructType, seen: dict[Any, Fix]) -> Fix:
         return lambda v, p, s: seen[info.cls](v, p, s)
     names: dict[str, str] = {}
     fixes: dict[str, Fix] = {}
+    absent_when_null: set[str] = set()
 
     def fix(value: Any, path: str, strict: bool) -> Any:
         if not isinstance(value, dict):
@@ -169,6 +170,8 @@ def _struct_fix(info: mi.StructType, seen: dict[Any, Fix]) -> Fix:
                 continue
             if name in out and key != name:
                 continue  # the exact spelling wins over another one
+            if item is None and name in absent_when_null:
+                continue
             out[name] = fixes[name](item, where, strict)
         return out
 
@@ -176,7 +179,15 @@ def _struct_fix(info: mi.StructType, seen: dict[Any, Fix]) -> Fix:
     for f in info.fields:
         names[f.encode_name.lower()] = f.encode_name
         fixes[f.encode_name] = _build(f.type, seen)
+        if not f.required and not _takes_null(f.type):
+            absent_when_null.add(f.encode_name)
     return fix
+
+
+def _takes_null(info: mi.Type) -> bool:
+    if isinstance(info, mi.UnionType):
+        return any(map(_takes_null, info.types))
+    return isinstance(info, mi.NoneType | mi.AnyType | mi.CustomType | mi.RawType)
 
 
 def _fix_bytes(value: Any, path: str, strict: bool) -> Any:

@@ -11,7 +11,7 @@ from msgspec import UNSET, Struct, UnsetType, field, structs
 
 from polyport.codec import Data, encode
 from polyport.data.content import Blob, Content, Part
-from polyport.data.event import Event, EventActions, NodeInfo, RequestInput, ToolConfirmation
+from polyport.data.event import Compaction, Event, EventActions, NodeInfo, RequestInput, ToolConfirmation
 from polyport.data.model import Transcription, Usage
 from polyport.data.session import Session
 from polyport.errors import BadRequest
@@ -35,7 +35,7 @@ class RunBody(Data, frozen=True, kw_only=True):
 class SessionBody(Data, frozen=True, kw_only=True):
     """The body of a create-session request."""
 
-    session_id: str = ""
+    session_id: str | None = None
     state: dict[str, Any] | None = None
     events: list[Event] | None = None
 
@@ -52,7 +52,9 @@ class ArtifactBody(Data, frozen=True, kw_only=True):
     custom_metadata: dict[str, Any] | None = None
 
 
-class _Actions(Struct, rename="camel", omit_defaults=True):
+class ActionsShape(Struct, rename="camel", omit_defaults=True):
+    """The actions of an event as REST shows them: both deltas are always there."""
+
     state_delta: dict[str, Any] | None = field(default_factory=lambda: None)
     artifact_delta: dict[str, int] | None = field(default_factory=lambda: None)
     escalate: bool = False
@@ -60,10 +62,10 @@ class _Actions(Struct, rename="camel", omit_defaults=True):
     transfer_to_agent: str = ""
     requested_tool_confirmations: dict[str, ToolConfirmation] = {}
     end_invocation: bool = False
-    compaction: Any = None
+    compaction: Compaction | None = None
 
 
-class _Event(Struct, rename="camel", omit_defaults=True):
+class EventShape(Struct, rename="camel", omit_defaults=True):
     """An event as REST shows it; the order of the fields is the order on the wire."""
 
     id: str = field(default_factory=lambda: "")
@@ -84,7 +86,7 @@ class _Event(Struct, rename="camel", omit_defaults=True):
     model_version: str = ""
     input_transcription: Transcription | None = None
     output_transcription: Transcription | None = None
-    actions: Any = field(default_factory=lambda: None)
+    actions: ActionsShape = field(default_factory=lambda: ActionsShape())
     output: Any = None
     node_info: NodeInfo | None = None
     isolation_scope: str = ""
@@ -104,15 +106,15 @@ class SessionShape(Struct, rename="camel"):
     app_name: str
     user_id: str
     last_update_time: float
-    events: list[Any]
+    events: list[EventShape]
     state: dict[str, Any]
 
 
-_NO_ACTIONS = msgspec.Raw(b'{"stateDelta":{},"artifactDelta":{}}')
+_NO_ACTIONS: Any = msgspec.Raw(b'{"stateDelta":{},"artifactDelta":{}}')
 
 
-def _actions(actions: EventActions) -> Any:
-    return _Actions(
+def _actions(actions: EventActions) -> ActionsShape:
+    return ActionsShape(
         actions.state_delta,
         actions.artifact_delta,
         actions.escalate,
@@ -124,9 +126,9 @@ def _actions(actions: EventActions) -> Any:
     )
 
 
-def event_shape(event: Event) -> Any:
-    """What to encode for an event: ready JSON for the plain partial, a Struct for the rest."""
-    return _Event(
+def event_shape(event: Event) -> EventShape:
+    """What to encode for an event."""
+    return EventShape(
         event.id,
         event.invocation_id,
         event.branch,

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from polyport.engine.spec import LlmSpec
 from polyport.engine.tree import AgentTree
-from polyport.errors import NotFound
+from polyport.errors import NotFound, Unavailable
 from polyport.ports.agent import Agent
 from polyport.ports.runs import Runs
 from polyport.protocols.answers import send_body, send_json
@@ -19,6 +19,18 @@ from polyport.protocols.http import Request, Send
 from polyport.protocols.rest.openapi import document, page
 from polyport.protocols.routes import Route
 from polyport.version import VERSION
+
+
+class Health(Struct, kw_only=True):
+    status: str
+
+
+class Version(Struct, kw_only=True):
+    """The names of the members are ADK's."""
+
+    version: str
+    language: str
+    language_version: str
 
 
 class AgentInfo(Struct, kw_only=True, rename="camel"):
@@ -37,6 +49,10 @@ class AppInfo(Struct, kw_only=True, rename="camel"):
     agents: dict[str, AgentInfo]
 
 
+class AppList(Struct, kw_only=True):
+    apps: list[AppInfo]
+
+
 class About:
     """`others` are the routes of the rest of the protocol, for the OpenAPI document."""
 
@@ -48,31 +64,51 @@ class About:
 
     def routes(self) -> list[Route]:
         return [
-            Route("GET", "/health", self.health, public=True, summary="Whether the process serves"),
-            Route("GET", "/ready", self.ready, public=True, summary="Whether the session store can be reached"),
-            Route("GET", "/version", self.version, public=True, summary="The version of the server"),
-            Route("GET", "/list-apps", self.apps, summary="The names of all apps"),
-            Route("GET", "/apps/{app}/app-info", self.info, summary="The agents and tools of an app"),
-            Route("GET", "/openapi.json", self.openapi, summary="This document"),
-            Route("GET", "/docs", self.docs, summary="This document for people"),
+            Route("GET", "/health", self.health, public=True, summary="Whether the process serves", returns=Health),
+            Route(
+                "GET",
+                "/ready",
+                self.ready,
+                public=True,
+                summary="Whether the session store can be reached",
+                returns=Health,
+            ),
+            Route("GET", "/version", self.version, public=True, summary="The version of the server", returns=Version),
+            Route(
+                "GET",
+                "/list-apps",
+                self.apps,
+                summary="The names of all apps",
+                returns=list[str] | AppList,
+                query=(("detailed", {"type": "boolean", "description": "Tell also what app-info tells of each"}),),
+            ),
+            Route("GET", "/apps/{app}/app-info", self.info, summary="The agents and tools of an app", returns=AppInfo),
+            Route("GET", "/openapi.json", self.openapi, summary="This document", returns=dict[str, Any]),
+            Route("GET", "/docs", self.docs, summary="This document for people", returns="text/html"),
         ]
 
     async def health(self, request: Request, send: Send) -> None:
+        """Always 200 while the process serves."""
         headers = [(b"content-type", b"application/json")]
         await send_body(send, 200, b'{"status":"ok"}\n', headers)
 
     async def ready(self, request: Request, send: Send) -> None:
-        await self._runs.stores.sessions.ping()
-        await send_json(send, {"status": "ok"})
+        """503 when the session store cannot be reached."""
+        try:
+            await self._runs.stores.sessions.ping()
+        except Unavailable:
+            raise
+        except Exception as error:
+            raise Unavailable(f"the session store cannot be reached ({type(error).__name__})") from error
+        await send_json(send, Health(status="ok"))
 
     async def version(self, request: Request, send: Send) -> None:
-        words = {"version": VERSION, "language": "python", "language_version": platform.python_version()}
-        await send_json(send, words)
+        await send_json(send, Version(version=VERSION, language="python", language_version=platform.python_version()))
 
     async def apps(self, request: Request, send: Send) -> None:
         """Sorted names; `?detailed=true` gives `{"apps": [...]}` with what app-info says of each."""
         if request.query_bool("detailed"):
-            return await send_json(send, {"apps": [app_info(n, t) for n, t in sorted(self._trees.items())]})
+            return await send_json(send, AppList(apps=[app_info(n, t) for n, t in sorted(self._trees.items())]))
         await send_json(send, sorted(self._trees))
 
     async def info(self, request: Request, send: Send) -> None:

@@ -1,36 +1,65 @@
 """An OpenAPI 3.1 document made from the route table and the Structs, and a page of it for people.
 
-Used by `about` only. The page is plain HTML without scripts, so that it works offline and nothing in it can run.
+`document` and `page` are used by `about`, `needs` by the route tables. What a route says of itself: `body` (a type; `X | None`
+when it may be left out), `returns` (a type, a media type as text, or a mapping of statuses to these), `query`, `streams`. The
+page is plain HTML without scripts, so that it works offline and nothing in it can run.
 """
 
 import html
+import inspect
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, cast
 
 import msgspec
+from msgspec import NODEFAULT, UNSET, Meta
+from msgspec import inspect as mi
 
 from polyport.protocols.routes import Route
 from polyport.version import VERSION
 
+Json = dict[str, Any]
+Query = tuple[str, Mapping[str, Any]]
+
 _PARAM = re.compile(r"\{([a-z_]+)\*?\}")
-_ERROR = {
+_SOURCE = re.compile(r"\s*\(spec [^)]*\)|See spec [a-z]+ [\d.]+[:.]\s*")
+_REF = "#/components/schemas/"
+_SAID_TWICE = "the same text under the name that Go clients read and the one that Python clients read"
+_ERROR: Json = {
+    "title": "Error",
+    "description": f"What was wrong, where, and what to do. `error` and `detail` are {_SAID_TWICE}.",
     "type": "object",
-    "properties": {"error": {"type": "string"}, "detail": {"type": "string"}},
+    "properties": {"error": {"type": "string"}, "detail": {"type": "string"}, "requestId": {"type": "string"}},
     "required": ["error", "detail"],
 }
+_SECONDS: Json = {"anyOf": [{"type": "number"}, {"type": "string", "format": "date-time"}, {"type": "null"}]}
+_WIDER: dict[str, dict[str, Json]] = {"Event": {"timestamp": _SECONDS}}
+"""Members that are read in more spellings than their type says: Struct -> member -> schema."""
 
 
-def document(routes: Sequence[Route]) -> dict[str, Any]:
+def needs(kind: type, *names: str) -> Any:
+    """`kind` as the body of a route that refuses it without the members `names`."""
+    return Annotated[kind, Meta(extra_json_schema={"required": list(names)})]
+
+
+def document(routes: Sequence[Route]) -> Json:
     """The OpenAPI document of these routes."""
-    bodies = [r.body for r in routes if r.body is not None]
-    answers = [r.returns for r in routes if r.returns is not None]
-    shapes, components = msgspec.json.schema_components([*bodies, *answers], ref_template="#/components/schemas/{name}")
-    schema_of = {id(kind): shape for kind, shape in zip([*bodies, *answers], shapes, strict=True)}
-    paths: dict[str, dict[str, Any]] = {}
-    for route in routes:
-        if route.method != "WEBSOCKET":
-            paths.setdefault(route.pattern, {})[route.method.lower()] = _operation(route, schema_of)
+    shown = [route for route in routes if route.method != "WEBSOCKET"]
+    inputs = [route.body for route in shown if route.body is not None]
+    outputs = [kind for route in shown for kind in _answers(route).values() if not isinstance(kind, str | None)]
+    schemas, components = msgspec.json.schema_components([*inputs, *outputs], ref_template=_REF + "{name}")
+    schema_of = {id(kind): schema for kind, schema in zip([*inputs, *outputs], schemas, strict=True)}
+    _say_what_is_always_there(components, inputs, outputs)
+    for name, members in _WIDER.items():
+        if name in components:
+            components[name]["properties"].update(members)
+    for schema in components.values():
+        if "description" in schema:
+            schema["description"] = _SOURCE.sub("", schema["description"])
+    paths: dict[str, Json] = {}
+    for route in shown:
+        pattern = route.pattern.replace("*}", "}")
+        paths.setdefault(pattern, {})[route.method.lower()] = _operation(route, schema_of)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Polyport", "version": VERSION, "description": "Agents over REST and server-sent events."},
@@ -39,31 +68,54 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
     }
 
 
-def _operation(route: Route, schema_of: dict[int, dict[str, Any]]) -> dict[str, Any]:
-    failed = {"description": "what was wrong", "content": _json({"$ref": "#/components/schemas/Error"})}
-    done: dict[str, Any] = {"description": "done"}
-    if route.returns is not None:
-        done["content"] = _json(schema_of[id(route.returns)])
-    elif route.streams:
-        done["content"] = {"text/event-stream": {"schema": {"type": "string"}}}
-    operation: dict[str, Any] = {
+def _answers(route: Route) -> dict[int, Any]:
+    """What a route answers when all is well: status -> type, media type as text, or None for no body."""
+    returns: Any = route.returns
+    if isinstance(returns, dict):
+        return cast("dict[int, Any]", returns)
+    return {200: "text/event-stream" if route.streams and returns is None else returns}
+
+
+def _operation(route: Route, schema_of: Mapping[int, Json]) -> Json:
+    failed = {"description": "What was wrong", "content": _json({"$ref": _REF + "Error"})}
+    responses: Json = {}
+    for status, kind in _answers(route).items():
+        responses[str(status)] = done = cast("Json", {"description": "Accepted" if status == 202 else "Done"})
+        if isinstance(kind, str):
+            done["content"] = {kind: {"schema": {"type": "string"}}}
+        elif kind is not None:
+            done["content"] = _json(schema_of[id(kind)])
+    operation: Json = {
         "operationId": _operation_id(route),
         "summary": route.summary,
-        "responses": {"200": done, "4XX": failed, "5XX": failed},
+        "responses": {**responses, "4XX": failed, "5XX": failed},
     }
-    parameters = [
-        {"name": n, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-        for n in _PARAM.findall(route.pattern)
-    ]
-    parameters += [{"name": name, "in": "query", "schema": schema} for name, schema in route.query]
-    if parameters:
+    if said := inspect.getdoc(route.handler):
+        operation["description"] = _SOURCE.sub("", said)
+    if parameters := _parameters(route):
         operation["parameters"] = parameters
     if route.body is not None:
-        operation["requestBody"] = {"content": _json(schema_of[id(route.body)])}
+        schema = schema_of[id(route.body)]
+        operation["requestBody"] = {
+            "content": _json(schema),
+            "required": {"type": "null"} not in schema.get("anyOf", ()),
+        }
     return operation
 
 
-def _json(schema: dict[str, Any]) -> dict[str, Any]:
+def _parameters(route: Route) -> list[Json]:
+    text: Json = {"type": "string", "minLength": 1}
+    found: list[Json] = [
+        {"name": name, "in": "path", "required": True, "schema": text} for name in _PARAM.findall(route.pattern)
+    ]
+    for name, given in route.query:
+        schema = dict(given)
+        said = {"description": schema.pop("description")} if "description" in schema else {}
+        found.append({"name": name, "in": "query", **said, "schema": schema})
+    return found
+
+
+def _json(schema: Json) -> Json:
     return {"application/json": {"schema": schema}}
 
 
@@ -72,48 +124,103 @@ def _operation_id(route: Route) -> str:
     return "_".join([route.method.lower(), *words])
 
 
-def page(found: dict[str, Any], prefix: str) -> bytes:
-    """The document as one HTML page."""
-    rows: list[str] = []
-    for path, operations in found["paths"].items():
-        for method, operation in operations.items():
-            names = [p["name"] + ("" if p["in"] == "path" else "?") for p in operation.get("parameters", ())]
-            body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
-            kind = body.get("$ref", "").rpartition("/")[2]
-            cells = [
-                f"<b>{method.upper()}</b>",
-                f"<code>{html.escape(prefix + path)}</code>",
-                html.escape(operation["summary"]),
-            ]
-            cells.append(html.escape(", ".join(names)))
-            cells.append(f'<a href="#{kind}">{kind}</a>' if kind else "")
-            rows.append("<tr>" + "".join(f"<td>{c}</td>" for c in cells) + "</tr>")
-    shapes = "".join(_shape(name, schema) for name, schema in sorted(found["components"]["schemas"].items()))
+def _say_what_is_always_there(components: Mapping[str, Any], inputs: Iterable[Any], outputs: Iterable[Any]) -> None:
+    """Mark as required what an encoder always writes, in Structs that are only ever answers. Those that are also read keep
+    what a reader requires."""
+    read = _structs(inputs)
+    for name, info in _structs(outputs).items():
+        if name in components and name not in read:
+            components[name]["required"] = [f.encode_name for f in info.fields if _always_written(info, f)]
+
+
+def _always_written(info: mi.StructType, member: mi.Field) -> bool:
+    if member.default is UNSET:
+        return False
+    if member.required or not info.cls.__struct_config__.omit_defaults:
+        return True
+    return member.default_factory not in (NODEFAULT, list, dict, set)
+
+
+def _structs(kinds: Iterable[Any]) -> dict[str, mi.StructType]:
+    """All Structs inside these types, by name."""
+    found: dict[str, mi.StructType] = {}
+
+    def walk(value: Any) -> None:
+        if isinstance(value, mi.StructType):
+            if value.cls.__name__ in found:
+                return
+            found[value.cls.__name__] = value
+            for member in value.fields:
+                walk(member.type)
+        elif isinstance(value, mi.Type):
+            for name in value.__struct_fields__:
+                walk(getattr(value, name))
+        elif isinstance(value, tuple):
+            for item in cast("tuple[Any, ...]", value):
+                walk(item)
+
+    for info in mi.multi_type_info(list(kinds)):
+        walk(info)
+    return found
+
+
+def page(found: Json, prefix: str) -> bytes:
+    """The document as one HTML page; all text in it is escaped."""
+    rows = [
+        _row(method, prefix + path, operation)
+        for path, operations in found["paths"].items()
+        for method, operation in operations.items()
+    ]
+    shapes = [_shape(name, schema) for name, schema in sorted(found["components"]["schemas"].items())]
     info = found["info"]
     return _PAGE.format(
         title=html.escape(f"{info['title']} {info['version']}"),
         rows="".join(rows),
-        shapes=shapes,
+        shapes="".join(shapes),
         prefix=html.escape(prefix),
     ).encode()
 
 
-def _shape(name: str, schema: dict[str, Any]) -> str:
-    text = msgspec.json.format(msgspec.json.encode(schema), indent=2).decode()
-    return f'<details id="{html.escape(name)}"><summary>{html.escape(name)}</summary><pre>{html.escape(text)}</pre></details>'
+def _row(method: str, path: str, operation: Json) -> str:
+    names = [p["name"] + ("" if p["in"] == "path" else "?") for p in operation.get("parameters", ())]
+    answers = [(status, a.get("content", {})) for status, a in operation["responses"].items() if status.isdigit()]
+    cells = [
+        f"<b>{html.escape(method.upper())}</b>",
+        f"<code>{html.escape(path)}</code>",
+        html.escape(operation["summary"]),
+        html.escape(", ".join(names)),
+        _kinds(operation.get("requestBody", {}).get("content", {})),
+        "; ".join(f"{status} {_kinds(content)}" for status, content in answers),
+    ]
+    return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+
+
+def _kinds(content: Json) -> str:
+    """What a body is made of: a media type, or links to the shapes of its JSON."""
+    said: list[str] = []
+    for media, body in content.items():
+        names = re.findall(re.escape(_REF) + r"(\w+)", msgspec.json.encode(body["schema"]).decode())
+        said += [f'<a href="#{name}">{name}</a>' for name in names] or [html.escape(media)]
+    return ", ".join(said)
+
+
+def _shape(name: str, schema: Json) -> str:
+    name = html.escape(name)
+    text = html.escape(msgspec.json.format(msgspec.json.encode(schema), indent=2).decode())
+    return f'<details id="{name}"><summary>{name}</summary><pre>{text}</pre></details>'
 
 
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>
-<style>body{{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:70rem;padding:0 1rem;color:#222;background:#fff}}
+<style>body{{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:80rem;padding:0 1rem;color:#222;background:#fff}}
 table{{border-collapse:collapse;width:100%}}td,th{{text-align:left;padding:.3rem .6rem;border-bottom:1px solid #ddd}}
 code,pre{{font:13px ui-monospace,monospace}}pre{{background:#f6f6f6;padding:1rem;overflow:auto}}summary{{cursor:pointer}}
 @media(prefers-color-scheme:dark){{body{{background:#161616;color:#ddd}}pre{{background:#222}}td,th{{border-color:#333}}a{{color:#8bf}}}}
 </style></head><body><h1>{title}</h1>
 <p>The machine-readable form is <a href="{prefix}/openapi.json">openapi.json</a>. Errors are
 <code>{{"error", "detail"}}</code> with a 4xx or 5xx status.</p>
-<table><thead>
-<tr><th>method</th><th>path</th><th>what it does</th><th>parameters</th><th>body</th></tr></thead>
+<table><thead><tr>
+<th>method</th><th>path</th><th>what it does</th><th>parameters</th><th>body</th><th>answer</th></tr></thead>
 <tbody>{rows}</tbody></table>
 <h2>Shapes</h2>{shapes}</body></html>
 """

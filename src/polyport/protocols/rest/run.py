@@ -17,12 +17,15 @@ from polyport.errors import BadRequest, Conflict, ModelError, NotFound, Polyport
 from polyport.ports.runs import FeedItem, Run, Runs
 from polyport.protocols.answers import error_frame, send_json
 from polyport.protocols.http import Request, Send
+from polyport.protocols.rest.openapi import Query, needs
 from polyport.protocols.routes import Route
 from polyport.protocols.streaming import SseStream, pump, unless_gone
 from polyport.wire import sse
-from polyport.wire.adk import RunBody, clean_message, encode_event
+from polyport.wire.adk import EventShape, RunBody, clean_message, encode_event
 
 SHAPE = "rest"
+_RUN = needs(RunBody, "appName", "userId", "sessionId")
+_DETACH: Query = ("detach", {"type": "boolean", "description": "Whether the run goes on when the caller hangs up"})
 
 
 class RunStarted(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -44,11 +47,41 @@ class RunRoutes:
 
     def routes(self) -> list[Route]:
         return [
-            Route("POST", "/run", self.run, summary="Run an agent and wait for all its events", body=RunBody),
-            Route("POST", "/run_sse", self.run_sse, summary="Run an agent and stream its events", body=RunBody),
-            Route("GET", "/runs/{run}", self.status, summary="How a run is doing"),
-            Route("GET", "/runs/{run}/events", self.follow, summary="Follow a run, from an earlier event on"),
-            Route("POST", "/runs/{run}:cancel", self.cancel, summary="Stop a run", body=CancelBody),
+            Route(
+                "POST",
+                "/run",
+                self.run,
+                summary="Run an agent and wait for all its events",
+                body=_RUN,
+                returns={200: list[EventShape], 202: RunStarted},
+                query=(_DETACH,),
+            ),
+            Route(
+                "POST",
+                "/run_sse",
+                self.run_sse,
+                summary="Run an agent and stream its events",
+                body=_RUN,
+                streams=True,
+                query=(_DETACH,),
+            ),
+            Route("GET", "/runs/{run}", self.status, summary="How a run is doing", returns=RunStarted),
+            Route(
+                "GET",
+                "/runs/{run}/events",
+                self.follow,
+                summary="Follow a run, from an earlier event on",
+                streams=True,
+                query=(("after", {"type": "string", "description": "The id of the last frame that was seen"}),),
+            ),
+            Route(
+                "POST",
+                "/runs/{run}:cancel",
+                self.cancel,
+                summary="Stop a run",
+                body=CancelBody | None,
+                returns=RunStarted,
+            ),
         ]
 
     async def _start(self, request: Request, *, detach: bool) -> Run:
