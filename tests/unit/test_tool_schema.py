@@ -450,9 +450,38 @@ def test_check_names_every_bad_field_by_path():
     ) == ["result.id: must be an integer, not an array"]
 
 
-def test_check_ends_on_hostile_patterns_and_schemas(caplog: pytest.LogCaptureFixture):
-    assert check("a" * 10_000 + "!", {"pattern": "(a+)+$"}) == []
-    assert check("ab", {"pattern": "(a+)+$"}) == ["must match (a+)+$"]
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "(a+)+$",
+        "^(a|aa)*$",
+        "^(([a-z])+.)+$",
+        "(a?){30}a{30}$",
+        r"^(a*)\1\1$",
+        "a*a*a*a*a*b",
+        r"[a\]]+[a)]+[(a]+$",
+        r"a+$",
+    ],
+)
+def test_check_ends_on_hostile_patterns(hostile: str):
+    for size in (*range(1, 21), 25, 64, 500, 10_000, 100_000):  # each is refused by the pattern or by its length
+        assert check("a" * size + "\n!", {"pattern": hostile}) != []
+    assert "is too long to be matched" in check("a" * 100_000, {"pattern": hostile})[0]
+    assert "must match" in check("\n!", {"pattern": hostile})[0]
+
+
+def test_long_texts_are_matched_with_ordinary_patterns():
+    assert check("a" * 100_000, {"pattern": "^[a-z]+$"}) == []
+    assert check("a" * 2_000 + ".b", {"pattern": r"^[a-z]+\.\w+$"}) == []
+    _, parse = output_schema({"type": "object", "properties": {"slug": {"pattern": "^[a-z]+(-[a-z]+)*$"}}})
+    assert parse({"slug": "many-" * 50 + "words"})
+    long = Annotated[str, pydantic.Field(pattern="(a|b)+c*b*$")]
+    assert convert("ab" * 500, long) == "ab" * 500
+    with pytest.raises(BadRequest, match="must match"):
+        convert("ab" * 500 + "x", Annotated[str, msgspec.Meta(pattern="^[ab]+c*b*$")])
+
+
+def test_check_ends_on_hostile_schemas(caplog: pytest.LogCaptureFixture):
     assert check("a", {"pattern": "("}) == []
     assert "not checked" in caplog.text
     assert check(1, {"$ref": "#"}) != []

@@ -83,7 +83,7 @@ class FunctionTool(Tool):
     def arguments(self, args: dict[str, Any]) -> dict[str, Any]:
         """The arguments of a call as the function wants them. BadRequest that lists all bad, missing and unknown ones."""
         if self._given is not None:
-            problems = check(args, self._given)
+            problems = check(args, self._given, trusted=True)
             if problems:
                 raise refusal(self._refused, problems)
         return self._parse(args, self._refused)

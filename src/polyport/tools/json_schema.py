@@ -19,10 +19,10 @@ MAX_STEPS = 100_000
 """How many (value, schema) pairs one check may look at."""
 MAX_PATTERN = 1000
 """Characters of a `pattern`."""
-MAX_MATCHED = 10_000
-"""Characters of a text that a `pattern` is tried on; 64 when the pattern repeats something that repeats or branches."""
-
-_RISKY = re.compile(r"\((?:[^()\\]|\\.)*[+*}|](?:[^()\\]|\\.)*\)[+*{]|\)[+*?]?\)[+*{]|\\[1-9]")
+MATCH_STEPS = 10_000_000
+"""About how many steps one `pattern` may take on one text; it decides how long the text may be."""
+SHORT_TEXT = 20
+"""Characters on which any pattern is tried, also one that repeats something that repeats or branches."""
 
 
 def is_map(value: Any) -> TypeGuard[dict[str, Any]]:
@@ -86,23 +86,45 @@ def equal(a: Any, b: Any) -> bool:
 
 @lru_cache(maxsize=512)
 def pattern(text: str) -> tuple[re.Pattern[str], int] | None:
-    """A compiled `pattern` and the longest text it may be tried on; None if it cannot be used at all."""
+    """A compiled `pattern` and the longest text that it is sure to get through in time; None if it cannot be used."""
     try:
         if len(text) > MAX_PATTERN:
             raise re.error("it is too long")
-        return re.compile(text), (64 if _RISKY.search(text) else MAX_MATCHED)
+        return re.compile(text), _longest(text)
     except re.error as error:
         log.warning("the pattern %.80r of a schema is not checked: %s", text, error)
         return None
 
 
-def check(value: Any, schema: Schema | bool) -> list[str]:
+def _longest(text: str) -> int:
+    """The longest text for a pattern. Nested repeats backtrack exponentially, each other repeat adds a power."""
+    repeats = 0 if text.startswith("^") else 1  # a search tries every place
+    groups = [False]
+    plain = re.sub(r"\\[1-9]", "()+()+", text)  # a back reference is as bad as two repeats
+    plain = re.sub(r"\\.|\[\]?(?:[^\]\\]|\\.)*\]", "x", plain).replace("(?", "(")
+    for index, char in enumerate(plain):
+        repeated = plain[index + 1 : index + 2] in ("*", "+", "{")
+        if char == "(":
+            groups.append(False)
+        elif char == ")" and len(groups) > 1:
+            inner = groups.pop()
+            if inner and repeated:
+                return SHORT_TEXT
+            groups[-1] |= inner
+        elif char in "*+{?|":
+            groups[-1] = True
+            repeats += char in "*+{"
+    return max(SHORT_TEXT, int(MATCH_STEPS ** (1 / max(repeats, 1))))
+
+
+def check(value: Any, schema: Schema | bool, *, trusted: bool = False) -> list[str]:
     """What in `value` (plain JSON data) does not fit `schema`, one line for each bad field; empty when it fits.
 
     Takes the usual keywords of draft 2020-12, and `definitions` and array-form `items` of draft 07. `format` is not
-    checked. A `pattern` that may backtrack without end is tried on short texts only.
+    checked. A text is refused when it is too long for a `pattern` that might backtrack without end; with `trusted`, for
+    schemas that the developer wrote, patterns are taken to be sound.
     """
-    checker = _Check(schema)
+    checker = _Check(schema, trusted)
     try:
         checker.any(value, schema, "")
     except RecursionError:
@@ -113,8 +135,9 @@ def check(value: Any, schema: Schema | bool) -> list[str]:
 class _Check:
     """One check: the root schema for references, the lines found, and the steps left."""
 
-    def __init__(self, root: Schema | bool, steps: int = MAX_STEPS) -> None:
+    def __init__(self, root: Schema | bool, trusted: bool, steps: int = MAX_STEPS) -> None:
         self.root = root
+        self.trusted = trusted
         self.problems: list[str] = []
         self.steps = steps
 
@@ -167,8 +190,8 @@ class _Check:
     def _string(self, value: str, schema: Schema, path: str) -> None:
         self._size(len(value), schema, path, "Length", "characters")
         if "pattern" in schema and (found := pattern(schema["pattern"])):
-            if len(value) > found[1]:
-                log.warning("a text of %d characters was not matched with %.80r", len(value), schema["pattern"])
+            if len(value) > found[1] and not self.trusted:
+                self.bad(path, f"is too long to be matched with {schema['pattern']}: at most {found[1]} characters")
             elif not found[0].search(value):
                 self.bad(path, f"must match {schema['pattern']}")
 
@@ -231,7 +254,10 @@ class _Check:
             if matched:
                 self.any(item, known[key], where)
             for text, inner in patterns.items():
-                if (found := pattern(text)) and len(key) <= found[1] and found[0].search(key):
+                found = pattern(text)
+                if found and len(key) > found[1] and not self.trusted:
+                    self.bad(where, f"has a name too long to be matched with {text}")
+                elif found and found[0].search(key):
                     matched = True
                     self.any(item, inner, where)
             if not matched:
@@ -244,7 +270,7 @@ class _Check:
         return not self._trial(value, schema, "")
 
     def _trial(self, value: Any, schema: Any, path: str) -> list[str]:
-        trial = _Check(self.root, self.steps)
+        trial = _Check(self.root, self.trusted, self.steps)
         trial.any(value, schema, path)
         self.steps = trial.steps
         return trial.problems
