@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from msgspec import structs
 
-from polyport.data.content import Content, Part
+from polyport.data.content import EMPTY_PART, Content, Part
 from polyport.data.event import NO_ACTIONS, Event, EventActions, new_actions
 from polyport.data.model import ModelRequest, ModelResponse
 from polyport.engine.hooks import first
@@ -17,6 +17,8 @@ from polyport.engine.spec import LlmSpec
 from polyport.errors import AgentError
 from polyport.ports.agent import CallbackContext, RunContext
 from polyport.ports.model import Model, OnPartial
+
+_NOTHING = (EMPTY_PART, Part(text=""))
 
 
 @dataclass
@@ -162,4 +164,4 @@ def _said(answer: ModelResponse) -> ModelResponse | None:
     if answer.error_code or answer.interrupted:
         return answer
     content = answer.content
-    return answer if content is not None and any(not part.empty for part in content.parts) else None
+    return answer if content is not None and any(part not in _NOTHING for part in content.parts) else None

@@ -5,7 +5,7 @@ cancellation passes through. Opens a task group of its own (concurrency place 2)
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any, cast
 
 import anyio
@@ -13,12 +13,13 @@ from msgspec import structs
 
 from polyport import codec
 from polyport.data.content import INVALID_ARGS, Content, FunctionCall, FunctionResponse, Part
-from polyport.data.event import Event, EventActions
+from polyport.data.event import Event, EventActions, new_actions
+from polyport.engine.contained import Contained
 from polyport.engine.hooks import first
 from polyport.engine.prepare import Toolbox
 from polyport.engine.spec import LlmSpec
 from polyport.errors import AgentError, BadRequest, PolyportError
-from polyport.ports.agent import RunContext, Tool, ToolContext
+from polyport.ports.agent import RunContext, ToolContext
 
 log = logging.getLogger("polyport.tools")
 
@@ -53,53 +54,52 @@ async def run_calls(ctx: RunContext, agent: LlmSpec, box: Toolbox, calls: Sequen
 async def _one(ctx: RunContext, agent: LlmSpec, box: Toolbox, call: FunctionCall) -> Outcome:
     context = ToolContext(ctx, call.id)
     tool = box.by_name.get(call.name)
-    hooks = ctx.scope.hooks
-    args = dict(call.args)
-    result: Any = None
-    problem: Exception | None = None
-    try:
-        if INVALID_ARGS in args:
-            raise BadRequest(f"the arguments are not a JSON object: {args[INVALID_ARGS]!r:.500}")
-        if tool is None:
-            known = ", ".join(sorted(box.by_name)) or "none"
-            raise AgentError(f"there is no tool {call.name!r}; the tools are: {known}")
-        result = await first(hooks, "before_tool", agent.before_tool, context, tool, args)
-        if result is None:
-            result = await tool.call(context, args)
-    except Exception as error:  # noqa: BLE001  every failure of a tool goes back to the model
-        problem = error
+    args = _own(call.args)
+    result, problem = await _tried(call.name, _run(context, agent, box, call.name, args))
     if problem is not None:
-        result, problem = await _mend(context, agent, tool, args, problem)
-    if tool is not None:
-        result, problem = await _after(context, agent, tool, args, result, problem)
+        asked = first(ctx.scope.hooks, "on_tool_error", agent.on_tool_error, context, tool, args, problem)
+        mended, worse = await _tried(call.name, asked)
+        result, problem = mended, worse or (problem if mended is None else None)
     if problem is not None:
         result = {"error": _error_text(call.name, problem)}
-    return Outcome(call, _as_object(call.name, result, tool), context.actions)
+    if tool is not None and ("after_tool" in ctx.scope.hooks or agent.after_tool):
+        asked = first(ctx.scope.hooks, "after_tool", agent.after_tool, context, tool, args, result)
+        replaced, problem = await _tried(call.name, asked)
+        if problem is not None:
+            result = {"error": _error_text(call.name, problem)}
+        elif replaced is not None:
+            result = replaced
+    return Outcome(call, _as_object(call.name, result), context.actions)
 
 
-async def _mend(
-    context: ToolContext, agent: LlmSpec, tool: Tool | None, args: dict[str, Any], problem: Exception
-) -> tuple[Any, Exception | None]:
+async def _run(context: ToolContext, agent: LlmSpec, box: Toolbox, name: str, args: dict[str, Any]) -> Any:
+    """What `before_tool` answers, else the tool."""
+    if INVALID_ARGS in args:
+        raise BadRequest(f"the arguments are not a JSON object: {args[INVALID_ARGS]!r:.500}")
+    tool = box.by_name.get(name)
+    if tool is None:
+        known = ", ".join(sorted(box.by_name)) or "none"
+        raise AgentError(f"there is no tool {name!r}; the tools are: {known}")
+    result = await first(context.scope.hooks, "before_tool", agent.before_tool, context, tool, args)
+    return result if result is not None else await tool.call(context, args)
+
+
+async def _tried(name: str, step: Awaitable[Any]) -> tuple[Any, Exception | None]:
+    """What a step of a call gives, or how it failed. Only a real cancellation passes through."""
     try:
-        hooks = context.scope.hooks
-        mended = await first(hooks, "on_tool_error", agent.on_tool_error, context, tool, args, problem)
-    except Exception as error:  # noqa: BLE001  a failing callback is a failing tool
+        with Contained(f"tool {name!r}"):
+            return await step, None
+    except Exception as error:  # noqa: BLE001  every failure of a tool or its callbacks goes back to the model
         return None, error
-    return (mended, None) if mended is not None else (None, problem)
 
 
-async def _after(
-    context: ToolContext, agent: LlmSpec, tool: Tool, args: dict[str, Any], result: Any, problem: Exception | None
-) -> tuple[Any, Exception | None]:
-    hooks = context.scope.hooks
-    if "after_tool" not in hooks and not agent.after_tool:
-        return result, problem
-    seen = result if problem is None else {"error": _error_text(tool.name, problem)}
-    try:
-        replaced = await first(hooks, "after_tool", agent.after_tool, context, tool, args, seen)
-    except Exception as error:  # noqa: BLE001  as above
-        return None, error
-    return (replaced, None) if replaced is not None else (result, problem)
+def _own(value: Any) -> Any:
+    """A copy of plain JSON data, which a tool may change: the event that holds the call is not its own."""
+    if isinstance(value, dict):
+        return {key: _own(item) for key, item in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [_own(item) for item in cast("list[Any]", value)]
+    return value
 
 
 def _error_text(name: str, problem: BaseException) -> str:
@@ -112,7 +112,7 @@ def _error_text(name: str, problem: BaseException) -> str:
     return f"{type(problem).__name__}: {problem}" if str(problem) else type(problem).__name__
 
 
-def _as_object(name: str, result: Any, tool: Tool | None) -> dict[str, Any] | None:
+def _as_object(name: str, result: Any) -> dict[str, Any] | None:
     """A tool's result as the JSON object of its response."""
     if result is None:
         return None
@@ -126,7 +126,7 @@ def _as_object(name: str, result: Any, tool: Tool | None) -> dict[str, Any] | No
 def merge(ctx: RunContext, outcomes: Sequence[Outcome], box: Toolbox) -> Event | None:
     """One event from all outcomes: parts in call order, actions merged (spec core 3.9, statement 53)."""
     parts: list[Part] = []
-    actions = EventActions(state_delta={}, artifact_delta={})
+    actions = new_actions()
     for outcome in outcomes:
         tool = box.by_name.get(outcome.call.name)
         merge_actions(actions, outcome.actions)
@@ -134,7 +134,7 @@ def merge(ctx: RunContext, outcomes: Sequence[Outcome], box: Toolbox) -> Event |
             continue
         response = FunctionResponse(id=outcome.call.id, name=outcome.call.name, response=outcome.response)
         parts.append(Part(function_response=response))
-    if not parts and not (actions.state_delta or actions.artifact_delta):
+    if not parts and actions == new_actions():
         return None
     content = Content(role="user", parts=parts) if parts else None
     return ctx.event(content=content, actions=actions)

@@ -6,18 +6,23 @@ Made by the App, which hands in how to bind an LLM agent's plugs; read by the ru
 import re
 from collections.abc import Callable
 
+from polyport.engine.pairing import RESERVED
+from polyport.engine.prepare import RESULT_TOOL
 from polyport.engine.spec import LlmSpec
 from polyport.errors import ConfigError
-from polyport.ports.agent import Agent, Bound
+from polyport.ports.agent import Agent, Bound, Tool
 
 Bind = Callable[[LlmSpec, Bound | None], Bound]
 """`(agent, the plugs of the nearest LLM agent above)` -> the agent's plugs."""
 
 _NAME = re.compile(r"[^\W\d][\w-]*")
+_RESERVED = RESERVED | {RESULT_TOOL}
+"""Names of calls that the engine itself makes or reads; a tool of that name would not be heard."""
 
 
 class AgentTree:
-    """ConfigError when a name is not an identifier, reserved or used twice, or an agent object has two parents."""
+    """ConfigError when a name is not an identifier, reserved or used twice, or an agent object has two parents; the same for
+    the names of an agent's own tools."""
 
     def __init__(self, root: Agent, bind: Bind) -> None:
         self.root = root
@@ -28,7 +33,10 @@ class AgentTree:
         self._add(root, None, None)
 
     def _add(self, agent: Agent, parent: Agent | None, above: Bound | None) -> None:
-        if not _NAME.fullmatch(agent.name):
+        if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance]  user code is not checked
+            below = f" below {parent.name!r}" if parent is not None else ""
+            raise ConfigError(f"an agent is needed{below}, not a {type(agent).__name__}")
+        if not isinstance(agent.name, str) or not _NAME.fullmatch(agent.name):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(f"agent name {agent.name!r} must be an identifier: letters, digits, _ and -")
         if agent.name == "user":
             raise ConfigError('an agent cannot be named "user": that is the author of the user\'s messages')
@@ -44,6 +52,7 @@ class AgentTree:
         self._by_name[agent.name] = agent
         if isinstance(agent, LlmSpec):
             above = self._bound[id(agent)] = self._bind(agent, above)
+            _check_tools(agent, above)
         for child in agent.sub_agents:
             self._add(child, agent, above)
 
@@ -68,3 +77,19 @@ class AgentTree:
     def bounds(self) -> list[Bound]:
         """The plugs of all LLM agents."""
         return list(self._bound.values())
+
+
+def _check_tools(agent: Agent, bound: Bound) -> None:
+    """The tools that are known now; those of toolsets are checked when they are listed."""
+    names: set[str] = set()
+    for tool in bound.tools:
+        if not isinstance(tool, Tool):
+            continue
+        name = getattr(tool, "name", "")
+        if not name:
+            raise ConfigError(f"a tool of agent {agent.name!r}, a {type(tool).__name__}, has no name")
+        if name in _RESERVED:
+            raise ConfigError(f"agent {agent.name!r} has a tool named {name!r}, which is reserved; rename it")
+        if name in names:
+            raise ConfigError(f"two tools of agent {agent.name!r} are named {name!r}; rename one")
+        names.add(name)
