@@ -45,10 +45,13 @@ def _candidates(text: str) -> list[str]:
 
 
 def as_json(content: Content, value: Any) -> Content:
-    """`content` with its answer text replaced by the JSON of `value`; thoughts stay."""
-    text = codec.encode(value).decode()
-    kept = [p for p in content.parts if p.thought]
-    return structs.replace(content, parts=[*kept, Part(text=text)])
+    """`content` with its answer text replaced by the JSON of `value`; all other parts stay, and the signature of the text
+    (FR-080)."""
+    said = [p for p in content.parts if p.text and not p.thought]
+    signature = next((p.thought_signature for p in reversed(said) if p.thought_signature), None)
+    answer = Part(text=codec.encode(value).decode(), thought_signature=signature)
+    kept = [p for p in content.parts if p.thought or p.text is None]
+    return structs.replace(content, parts=[*kept, answer])
 
 
 def remember(agent: LlmSpec, event: Event, output: OutputSchema | None) -> Event:
