@@ -34,7 +34,7 @@ INTERRUPTED = "interrupted by a newer message"
 class LiveRun(Feed):
     """A run of this process; see ports.runs.Run."""
 
-    __slots__ = ("_ended", "attached", "id", "key", "outcome", "reason", "scope", "watchers")
+    __slots__ = ("_ended", "attached", "id", "key", "outcome", "reason", "task", "timed_out", "watchers")
 
     def __init__(self, run_id: str, key: SessionKey, attached: bool, feed_items: int) -> None:
         super().__init__(feed_items)
@@ -44,7 +44,8 @@ class LiveRun(Feed):
         self.watchers = 0
         self.outcome: RunOutcome | None = None
         self.reason = ""
-        self.scope = anyio.CancelScope()
+        self.timed_out = False
+        self.task: anyio.TaskHandle[None] | None = None
         self._ended: asyncio.Event | None = None
 
     def finish(self, outcome: RunOutcome) -> None:
@@ -57,7 +58,13 @@ class LiveRun(Feed):
         """Ask the run to stop. The first reason counts."""
         if self.outcome is None and not self.reason:
             self.reason = reason
-            self.scope.cancel()
+            assert self.task is not None
+            self.task.cancel()
+
+    def expire(self, limit_s: float) -> None:
+        """Stop because the wall clock of the run is over."""
+        self.timed_out = self.outcome is None and not self.reason
+        self.cancel(f"the run took longer than {limit_s:g} s and was stopped")
 
     async def wait(self) -> RunOutcome:
         while self.outcome is None:
@@ -156,7 +163,7 @@ class Coordinator:
             raise
         self._live[run_id] = run
         self._turns.hold(key, run_id)
-        group.start_soon(self._body, run, engine, request, session, sinks)
+        run.task = group.start_soon(self._body, run, engine, request, session, sinks)
         if self.limits.on_busy == "interrupt" and self._turns.waiting(key):
             run.cancel(INTERRUPTED)  # a still newer message came while this one was being taken in
         return run
@@ -221,22 +228,26 @@ class Coordinator:
     async def _body(
         self, run: LiveRun, engine: Engine, request: RunRequest, session: Session, sinks: Sequence[Sink]
     ) -> None:
-        """One run's task. Never raises: what ended the run is its outcome."""
+        """One run's task. What ended the run is its outcome; only cancellation is raised."""
         outcome: RunOutcome | None = None
+        limit = request.config.timeout_s or self.limits.run_timeout_s
+        timer = asyncio.get_running_loop().call_later(limit, run.expire, limit)
         try:
-            limit = request.config.timeout_s or self.limits.run_timeout_s
-            run.scope.deadline = asyncio.get_running_loop().time() + limit
-            with run.scope:
-                outcome = await self._execute(run, engine, request, session, sinks)
-            if outcome is None and not run.reason:
-                error = TimedOut(f"the run took longer than {limit:g} s and was stopped")
-                outcome = RunOutcome(status="failed", error=error, reason=str(error))
-            elif outcome is None:
-                outcome = RunOutcome(status="cancelled", reason=run.reason)
-                if run.reason == INTERRUPTED:
+            outcome = await self._execute(run, engine, request, session, sinks)
+        except anyio.get_cancelled_exc_class():
+            reason = run.reason or "the server is shutting down"
+            if run.timed_out:
+                outcome = RunOutcome(status="failed", error=TimedOut(reason), reason=reason)
+            else:
+                outcome = RunOutcome(status="cancelled", reason=reason)
+            if reason == INTERRUPTED:
+                with anyio.CancelScope(shield=True):
                     await self._mark_interrupted(run, engine, session)
+            raise
         finally:
-            run.finish(outcome or RunOutcome(status="cancelled", reason="the server is shutting down"))
+            timer.cancel()
+            assert outcome is not None
+            run.finish(outcome)
             del self._live[run.id]
             self._turns.leave(run.key)
             self._keep(run)

@@ -51,7 +51,10 @@ class _User:
 
 
 class MemorySessions:
-    """Sessions in memory. May be used from several event loops and threads at once."""
+    """Sessions in memory. May be used from several event loops and threads at once. A subclass whose `append` waits must set
+    `instant = False`."""
+
+    instant = True
 
     def __init__(self, seams: Seams = REAL) -> None:
         self._seams = seams

@@ -32,6 +32,8 @@ class SqliteSessions:
     for another process that holds the file. ConfigError for a file that is not ours, or of a newer Polyport.
     """
 
+    instant = False
+
     def __init__(
         self,
         path: str | Path,
