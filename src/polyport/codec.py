@@ -6,7 +6,6 @@ for "not set" (spec core 1.1, rest 1.4, 2.1), and which either refuses unknown f
 """
 
 import base64
-import binascii
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -197,7 +196,7 @@ def _fix_bytes(value: Any, path: str, strict: bool) -> Any:
     text = value.replace("-", "+").replace("_", "/").rstrip("=")
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
-    except binascii.Error:
+    except ValueError:  # also what is not ASCII
         raise BadRequest(f"{path} is not base64", path) from None
 
 

@@ -223,7 +223,7 @@ def wrong(info: mi.Type, seen: frozenset[type]) -> list[tuple[Any, str]]:
     if isinstance(info, mi.IntType | mi.FloatType):
         return [("1", ""), (True, ""), ({}, "")]
     if isinstance(info, mi.BytesType):
-        return [(5, ""), ("@", ""), ("A", "")]
+        return [(5, ""), ("@", ""), ("A", ""), ("\u00e4", ""), ("AA=A", "")]
     if isinstance(info, mi.DateTimeType):
         return [("yesterday", ""), (True, ""), ({}, ""), (1e300, ""), (-1e300, ""), ("2020-13-01T00:00:00Z", "")]
     assert isinstance(info, mi.AnyType), f"say what is wrong for {info}"

@@ -24,6 +24,8 @@ Query = tuple[str, Mapping[str, Any]]
 _PARAM = re.compile(r"\{([a-z_]+)\*?\}")
 _SOURCE = re.compile(r"\s*\(spec [^)]*\)|See spec [a-z]+ [\d.]+[:.]\s*")
 _REF = "#/components/schemas/"
+_STREAM = "text/event-stream"
+_FRAMES = "Server-sent events. The data of each is an EventShape; a last one named `error` says why the run failed"
 _SAID_TWICE = "the same text under the name that Go clients read and the one that Python clients read"
 _ERROR: Json = {
     "title": "Error",
@@ -32,6 +34,13 @@ _ERROR: Json = {
     "properties": {"error": {"type": "string"}, "detail": {"type": "string"}, "requestId": {"type": "string"}},
     "required": ["error", "detail"],
 }
+_SEGMENT: Json = {
+    "type": "string",
+    "minLength": 1,
+    "pattern": "^[^\\u0000-\\u001f\\u007f-\\u009f]+$",
+    "not": {"enum": [".", ".."]},
+}
+"""What one step of a path may be: no control character, nothing that a proxy would resolve."""
 _SECONDS: Json = {"anyOf": [{"type": "number"}, {"type": "string", "format": "date-time"}, {"type": "null"}]}
 _WIDER: dict[str, dict[str, Json]] = {"Event": {"timestamp": _SECONDS}}
 """Members that are read in more spellings than their type says: Struct -> member -> schema."""
@@ -73,7 +82,7 @@ def _answers(route: Route) -> dict[int, Any]:
     returns: Any = route.returns
     if isinstance(returns, dict):
         return cast("dict[int, Any]", returns)
-    return {200: "text/event-stream" if route.streams and returns is None else returns}
+    return {200: _STREAM if route.streams and returns is None else returns}
 
 
 def _operation(route: Route, schema_of: Mapping[int, Json]) -> Json:
@@ -81,7 +90,9 @@ def _operation(route: Route, schema_of: Mapping[int, Json]) -> Json:
     responses: Json = {}
     for status, kind in _answers(route).items():
         responses[str(status)] = done = cast("Json", {"description": "Accepted" if status == 202 else "Done"})
-        if isinstance(kind, str):
+        if kind == _STREAM:  # a stream of what? OpenAPI can say so from 3.2 on
+            done |= {"description": _FRAMES, "content": {kind: {}}}
+        elif isinstance(kind, str):
             done["content"] = {kind: {"schema": {"type": "string"}}}
         elif kind is not None:
             done["content"] = _json(schema_of[id(kind)])
@@ -104,9 +115,8 @@ def _operation(route: Route, schema_of: Mapping[int, Json]) -> Json:
 
 
 def _parameters(route: Route) -> list[Json]:
-    text: Json = {"type": "string", "minLength": 1}
     found: list[Json] = [
-        {"name": name, "in": "path", "required": True, "schema": text} for name in _PARAM.findall(route.pattern)
+        {"name": name, "in": "path", "required": True, "schema": _SEGMENT} for name in _PARAM.findall(route.pattern)
     ]
     for name, given in route.query:
         schema = dict(given)
@@ -199,7 +209,7 @@ def _kinds(content: Json) -> str:
     """What a body is made of: a media type, or links to the shapes of its JSON."""
     said: list[str] = []
     for media, body in content.items():
-        names = re.findall(re.escape(_REF) + r"(\w+)", msgspec.json.encode(body["schema"]).decode())
+        names = re.findall(re.escape(_REF) + r"(\w+)", msgspec.json.encode(body.get("schema")).decode())
         said += [f'<a href="#{name}">{name}</a>' for name in names] or [html.escape(media)]
     return ", ".join(said)
 
