@@ -12,10 +12,13 @@ from urllib.parse import quote
 import pytest
 from msgspec import inspect as mi
 
-from polyport import App, FunctionAgent, RunContext
+from polyport import App, FunctionAgent, Part, RunContext
+from polyport.data.content import FunctionCall
+from polyport.data.event import Event
 from polyport.data.limits import Limits
 from polyport.protocols.routes import Route
 from polyport.testing.exchange import Response
+from polyport.wire.adk import RunBody, SessionBody
 from support.talk import Serve, Talk
 
 
@@ -257,6 +260,26 @@ async def test_rest_16_35_unknown_fields(talk: Talk, route: Route):
         assert "unknown" not in response.text
     else:
         assert 'unknown field "foo"' in check_error(response, route, 400)
+
+
+def all_null(kind: Any) -> dict[str, None]:
+    return {field.encode_name: None for field in shape_of(kind).fields}
+
+
+async def test_null_is_the_same_as_not_set(talk: Talk):
+    """Clients that write out their models whole send null for all they do not set."""
+    part = {**all_null(Part), "text": "hi"}
+    call = {**all_null(Part), "functionCall": {**all_null(FunctionCall), "name": "f"}}
+    body = {**all_null(RunBody), **talk.body({"role": None, "parts": [part]})}
+    response = await talk.client.post("/run", json=body)
+    assert response.status == 200 and response.json() == []
+    event = {**all_null(Event), "author": "model", "content": {"parts": [call]}}
+    made = await talk.at("s2").create(**{**all_null(SessionBody), "events": [event]})
+    assert made["events"][0]["content"]["parts"] == [{"functionCall": {"name": "f", "args": {}}}]
+    for missing in ("appName", "userId", "sessionId", "newMessage"):
+        assert f"{missing} is required" in check_error(
+            await talk.client.post("/run", json={**body, missing: None}), None, 400
+        )
 
 
 # ---- paths

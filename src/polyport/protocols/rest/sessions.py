@@ -66,7 +66,8 @@ class Sessions:
         ]
 
     async def create(self, request: Request, send: Send) -> None:
-        """Events are imported in order with their ids, times and state deltas, all or nothing. 409 if the id exists."""
+        """Events are imported in order with their ids, times and state deltas, all or nothing; partial ones are left out,
+        for they are never stored. 409 if the id exists."""
         body = await request.json(SessionBody, unknown="drop", empty=SessionBody())
         app, user, named = request.params["app"], request.params["user"], request.params.get("session", "")
         session_id = named or body.session_id or ""
