@@ -151,9 +151,10 @@ class GroupWriter:
             return
         retry_busy(lambda: con.execute("BEGIN IMMEDIATE"))
         try:
+            alone = len(group) == 1  # the transaction is savepoint enough
             for operation in group:
-                _carry_out(con, operation)
-            con.execute("COMMIT")
+                _carry_out(con, operation, alone)
+            con.execute("ROLLBACK" if alone and group[0].error is not None else "COMMIT")
         except BaseException:
             if con.in_transaction:
                 con.execute("ROLLBACK")
@@ -161,15 +162,19 @@ class GroupWriter:
         self.transactions += 1
 
 
-def _carry_out(con: Connection, operation: _Operation) -> None:
-    """Do one operation in its own savepoint. Raises apsw.Error if the database itself failed."""
-    con.execute("SAVEPOINT operation")
+def _carry_out(con: Connection, operation: _Operation, alone: bool) -> None:
+    """Do one operation, in its own savepoint unless it is `alone` in its transaction. Raises apsw.Error if the database
+    itself failed."""
+    if not alone:
+        con.execute("SAVEPOINT operation")
     try:
         operation.result = operation.work(con)
     except (PolyportError, apsw.ConstraintError, apsw.TooBigError, TypeError, ValueError) as error:
         operation.error = unavailable(error, "write") if isinstance(error, apsw.Error) else error
-        con.execute("ROLLBACK TO operation")
-    con.execute("RELEASE operation")
+        if not alone:
+            con.execute("ROLLBACK TO operation")
+    if not alone:
+        con.execute("RELEASE operation")
 
 
 def _give_up(con: Connection | None) -> None:
