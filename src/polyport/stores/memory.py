@@ -36,8 +36,8 @@ class _Row:
         self.fence = 0
 
 
-def _place(row: _Row) -> rules.Place:
-    return rules.Place(-row.updated_at, row.key.id, row.key.user)
+def _place(row: _Row) -> tuple[float, str, str]:
+    return (-row.updated_at, row.key.id, row.key.user)  # compares like a rules.Place, and is made faster
 
 
 class _User:
