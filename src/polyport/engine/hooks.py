@@ -2,20 +2,25 @@
 
 Used by the runner and the turn loop. Plugins go first, in order of registration; the first answer that is not None
 decides and nobody else is asked. Sync callables run in a worker thread, so that they cannot stop the event loop.
+
+The `around_*` hooks of the plugins form an onion around the thing itself, the first plugin outermost. It lies inside the other
+hooks: before_x; then around_x with the model, tool, agent or run in it; then on_x_error for what still fails; then after_x.
 """
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import anyio.to_thread
 
 from polyport.data.content import Content
 from polyport.data.event import Event
-from polyport.data.model import ModelResponse
+from polyport.data.model import ModelRequest, ModelResponse
+from polyport.data.run import Ending
 from polyport.errors import AgentError
-from polyport.ports.agent import Hooks, Plugin
+from polyport.ports.agent import CallbackContext, Hooks, Plugin
+from polyport.ports.model import OnPartial
 
 HOOK_NAMES = (
     "on_user_message",
@@ -30,6 +35,10 @@ HOOK_NAMES = (
     "before_tool",
     "after_tool",
     "on_tool_error",
+    "around_run",
+    "around_agent",
+    "around_model",
+    "around_tool",
 )
 
 _ANSWERS: dict[str, type] = {
@@ -43,6 +52,9 @@ _ANSWERS: dict[str, type] = {
     "on_model_error": ModelResponse,
 }
 """What a hook may answer besides None. A tool's result may be anything."""
+
+_ENDINGS: tuple[str, ...] = get_args(Ending)
+"""What `around_run` and `around_agent` may return."""
 
 Callbacks = Callable[..., Any] | Sequence[Callable[..., Any]]
 
@@ -81,6 +93,61 @@ async def first(hooks: Hooks, name: str, callbacks: Callbacks, *args: Any) -> An
         if answer is not None:
             return _checked(name, getattr(callback, "__qualname__", type(callback).__name__), answer)
     return None
+
+
+def wrap(hooks: Hooks, name: str, inner: Callable[..., Awaitable[Any]], *about: Any) -> Callable[..., Awaitable[Any]]:
+    """`inner` with the `name` hooks around it; `inner` itself when there are none.
+
+    A hook is called with `about`, then with what the caller passes on, then with the next layer."""
+    for hook in reversed(hooks.get(name, ())):
+        inner = partial(_layer, name, hook, about, inner)
+    return inner
+
+
+async def _layer(name: str, hook: Callable[..., Any], about: Sequence[Any], inner: Any, *args: Any) -> Any:
+    answer = await hook(*about, *args, inner)
+    if name != "around_tool" and answer not in _ENDINGS:
+        raise AgentError(f"{name} of a plugin returned a {type(answer).__name__}; it must return what call_next() gave")
+    return answer
+
+
+Generate = Callable[[ModelRequest, OnPartial | None], Awaitable[ModelResponse]]
+
+
+class ModelStep:
+    """What `around_model` gets as `call_next`: the layers within it, down to the model.
+
+    `on_partial` takes the streamed pieces; None when the run does not stream. A hook may hand on pieces of its own with it, and
+    see those of the model by passing another one."""
+
+    __slots__ = ("_generate", "on_partial")
+
+    def __init__(self, generate: Generate, on_partial: OnPartial | None) -> None:
+        self._generate = generate
+        self.on_partial = on_partial
+
+    async def __call__(self, request: ModelRequest, on_partial: OnPartial | None = None) -> ModelResponse:
+        return await self._generate(request, on_partial or self.on_partial)
+
+
+def wrap_model(hooks: Hooks, ctx: CallbackContext, generate: Generate) -> Generate:
+    """A model's `generate` with the `around_model` hooks around it; `generate` itself when there are none."""
+    for hook in reversed(hooks.get("around_model", ())):
+        generate = partial(_model_layer, hook, ctx, generate)
+    return generate
+
+
+async def _model_layer(
+    hook: Callable[..., Any],
+    ctx: CallbackContext,
+    inner: Generate,
+    request: ModelRequest,
+    on_partial: OnPartial | None,
+) -> ModelResponse:
+    answer = await hook(ctx, request, ModelStep(inner, on_partial))
+    if not isinstance(answer, ModelResponse):
+        raise AgentError(f"around_model of a plugin returned a {type(answer).__name__}; it must return a ModelResponse")
+    return answer
 
 
 def _checked(name: str, whose: str, answer: Any) -> Any:

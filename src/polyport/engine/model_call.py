@@ -11,7 +11,7 @@ from msgspec import structs
 from polyport.data.content import EMPTY_PART, Content, Part
 from polyport.data.event import NO_ACTIONS, Event, EventActions, new_actions
 from polyport.data.model import ModelRequest, ModelResponse
-from polyport.engine.hooks import first
+from polyport.engine.hooks import first, wrap_model
 from polyport.engine.prepare import Toolbox, run_request_hooks
 from polyport.engine.spec import LlmSpec
 from polyport.errors import AgentError
@@ -54,8 +54,9 @@ class ModelCall:
                 "going round in circles"
             )
         scope.calls_left -= 1
+        generate = wrap_model(scope.hooks, callback, self.model.generate)
         try:
-            answer = await self.model.generate(request, self._partial(callback) if scope.config.streaming else None)
+            answer = await generate(request, self._partial(callback) if scope.config.streaming else None)
         except Exception as error:
             mended = await first(scope.hooks, "on_model_error", self.agent.on_model_error, callback, request, error)
             if mended is None:

@@ -6,6 +6,7 @@ Called by `runs/`, which owns the task. Loads nothing: the coordinator hands in 
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, get_args
 
 import anyio
@@ -17,7 +18,7 @@ from polyport.data.run import Ending, RunOutcome, RunRequest
 from polyport.data.session import Session
 from polyport.engine.commit import Commit, Publish
 from polyport.engine.contained import Contained
-from polyport.engine.hooks import Callbacks, first
+from polyport.engine.hooks import Callbacks, first, wrap
 from polyport.engine.output import remember
 from polyport.engine.spec import LlmSpec
 from polyport.errors import AgentError
@@ -94,7 +95,9 @@ class Engine:
         """A `before_run` hook may answer in the agent's place: once, as the agent (spec core 12.3)."""
         if "before_run" in self.hooks and await _ask(ctx, "before_run", ()):
             return "done"
-        return "ended" if ctx.scope.ended else await run_agent(ctx, ctx.agent)
+        if ctx.scope.ended:
+            return "ended"
+        return await wrap(self.hooks, "around_run", partial(run_agent, ctx, ctx.agent), ctx)()
 
     async def _take_message(self, ctx: RunContext, commit: Commit, message: Content, request: RunRequest) -> None:
         scope = ctx.scope
@@ -169,17 +172,23 @@ async def _enter(ctx: RunContext) -> tuple[Ending, bool]:
             return "ended", True
         if answered:
             return "escalated" if ctx.escalated else "done", True
-    ending = await agent.run(ctx)
-    if ending is None:
-        ending = "escalated" if ctx.escalated else "done"
-    elif ending not in _ENDINGS:
-        raise AgentError(
-            f"agent {agent.name!r} returned a {type(ending).__name__}; events are emitted (`await ctx.emit(event)`), and run "
-            f"returns None or one of: {', '.join(_ENDINGS)}"
-        )
+    ending = await wrap(scope.hooks, "around_agent", partial(_work, ctx), ctx, agent)()
     if ending == "ended":
         scope.ended = True
     return "ended" if scope.ended else ending, False
+
+
+async def _work(ctx: RunContext) -> Ending:
+    """The agent itself; how its turn ended."""
+    ending = await ctx.agent.run(ctx)
+    if ending is None:
+        return "escalated" if ctx.escalated else "done"
+    if ending not in _ENDINGS:
+        raise AgentError(
+            f"agent {ctx.agent.name!r} returned a {type(ending).__name__}; events are emitted (`await ctx.emit(event)`), and "
+            f"run returns None or one of: {', '.join(_ENDINGS)}"
+        )
+    return ending
 
 
 async def _leave(ctx: RunContext, ending: Ending) -> Ending:

@@ -6,6 +6,7 @@ cancellation passes through. Opens a task group of its own (concurrency place 2)
 
 import logging
 from collections.abc import Awaitable, Sequence
+from functools import partial
 from typing import Any, cast
 
 import anyio
@@ -15,7 +16,7 @@ from polyport import codec
 from polyport.data.content import INVALID_ARGS, Content, FunctionCall, FunctionResponse, Part
 from polyport.data.event import Event, EventActions, new_actions
 from polyport.engine.contained import Contained
-from polyport.engine.hooks import first
+from polyport.engine.hooks import first, wrap
 from polyport.engine.prepare import Toolbox
 from polyport.engine.spec import LlmSpec
 from polyport.errors import AgentError, BadRequest, PolyportError
@@ -81,7 +82,9 @@ async def _run(context: ToolContext, agent: LlmSpec, box: Toolbox, name: str, ar
         known = ", ".join(sorted(box.by_name)) or "none"
         raise AgentError(f"there is no tool {name!r}; the tools are: {known}")
     result = await first(context.scope.hooks, "before_tool", agent.before_tool, context, tool, args)
-    return result if result is not None else await tool.call(context, args)
+    if result is not None:
+        return result
+    return await wrap(context.scope.hooks, "around_tool", partial(tool.call, context), context, tool)(args)
 
 
 async def _tried(name: str, step: Awaitable[Any]) -> tuple[Any, Exception | None]:

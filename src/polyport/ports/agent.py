@@ -304,6 +304,10 @@ class Toolset(Protocol):
     async def aclose(self) -> None: ...
 
 
+CallNext = Callable[..., Awaitable[Any]]
+"""The next layer of an `around_*` hook; for a model `engine.hooks.ModelStep`, whose `on_partial` takes streamed pieces."""
+
+
 class Plugin:
     """Hooks into every run of an app. Write the methods you need; the first that answers not None decides, and the agent's
     own callback of the same kind is then not asked (spec core 7)."""
@@ -337,6 +341,21 @@ class Plugin:
     async def on_tool_error(
         self, ctx: ToolContext, tool: "Tool | None", args: dict[str, Any], error: Exception
     ) -> Any: ...
+
+    # One coroutine around the thing itself, inside the hooks above: `call_next` goes on, with what may be changed, and may be
+    # left out or called again. The first plugin is outermost.
+
+    async def around_run(self, ctx: RunContext, call_next: CallNext) -> Ending:
+        return await call_next()
+
+    async def around_agent(self, ctx: RunContext, agent: Agent, call_next: CallNext) -> Ending:
+        return await call_next()
+
+    async def around_model(self, ctx: CallbackContext, request: ModelRequest, call_next: CallNext) -> ModelResponse:
+        return await call_next(request)
+
+    async def around_tool(self, ctx: ToolContext, tool: Tool, args: dict[str, Any], call_next: CallNext) -> Any:
+        return await call_next(args)
 
     async def close(self) -> None: ...
 
