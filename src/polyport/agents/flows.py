@@ -5,7 +5,7 @@ They only decide who runs when (spec core 4.1). The first error of a child ends 
 """
 
 import inspect
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, cast
@@ -15,6 +15,7 @@ import anyio.lowlevel
 
 from polyport.data.event import Event
 from polyport.data.run import Ending
+from polyport.engine.flow import FlowSpec, going_on, still_waits
 from polyport.errors import AgentError, ConfigError
 from polyport.ports.agent import Agent, RunContext
 
@@ -22,13 +23,13 @@ _WEIGHT: list[Ending] = ["ended", "paused", "escalated", "done"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class SequentialAgent(Agent):
+class SequentialAgent(FlowSpec):
     """Runs its sub-agents once, in order. One that pauses or ends the run stops the rest; one that escalates does not, but
     a loop around the sequence ends after it."""
 
     async def run(self, ctx: RunContext) -> Ending:
         result: Ending = "done"
-        for child in self.sub_agents:
+        for child in _from_where_it_was(ctx, self.sub_agents):
             ending = await ctx.run_agent(child)
             if ending in ("paused", "ended"):
                 return ending
@@ -38,7 +39,7 @@ class SequentialAgent(Agent):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class LoopAgent(Agent):
+class LoopAgent(FlowSpec):
     """Runs its sub-agents in order, again and again, until one escalates or `max_iterations` rounds are done (0: no limit).
 
     An escalation ends the innermost loop only, after the child that escalated has finished.
@@ -54,7 +55,7 @@ class LoopAgent(Agent):
         rounds = 0
         while self.sub_agents and (self.max_iterations == 0 or rounds < self.max_iterations):
             rounds += 1
-            for child in self.sub_agents:
+            for child in _from_where_it_was(ctx, self.sub_agents):
                 ending = await ctx.run_agent(child)
                 if ending in ("paused", "ended"):
                     return ending
@@ -65,23 +66,38 @@ class LoopAgent(Agent):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ParallelAgent(Agent):
+class ParallelAgent(FlowSpec):
     """Runs its sub-agents side by side, each on a branch of its own, so that none sees the others' events of this turn."""
+
+    def place(self, branch: str, child: Agent) -> str:
+        return f"{branch}.{self.name}.{child.name}" if branch else f"{self.name}.{child.name}"
 
     async def run(self, ctx: RunContext) -> Ending:
         endings: list[Ending] = []
-        prefix = f"{ctx.branch}.{self.name}" if ctx.branch else self.name
 
         async def one(child: Agent) -> None:
-            endings.append(await ctx.run_agent(child, f"{prefix}.{child.name}"))
+            try:
+                endings.append(await ctx.run_agent(child, self.place(ctx.branch, child)))
+            except Exception as error:
+                error.add_note(f"in child {child.name!r} of parallel agent {self.name!r}")
+                raise
 
+        begun = [] if ctx.scope.resumed else going_on(ctx, self.sub_agents)
         try:
             async with anyio.create_task_group() as group:
-                for child in self.sub_agents:
+                for child in begun or self.sub_agents:
                     group.start_soon(one, child)
         except BaseExceptionGroup as failures:
             raise _first_error(failures) from None
+        if begun and still_waits(ctx, [c for c in self.sub_agents if c not in begun]):
+            endings.append("paused")
         return min(endings, key=_WEIGHT.index) if endings else "done"
+
+
+def _from_where_it_was(ctx: RunContext, children: Sequence[Agent]) -> Sequence[Agent]:
+    """The children to run: all, or in a run that goes on those from the first that asked or was at work."""
+    begun = going_on(ctx, children)
+    return children[children.index(begun[0]) :] if begun else children
 
 
 def _first_error(failures: BaseExceptionGroup[BaseException]) -> BaseException:

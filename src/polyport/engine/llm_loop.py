@@ -15,7 +15,7 @@ from polyport.data.run import Ending
 from polyport.engine.model_call import ModelCall
 from polyport.engine.output import as_json, parse_answer, remember
 from polyport.engine.prepare import RESULT_TOOL, Toolbox, collect_tools, make_request, result_json
-from polyport.engine.resume import interrupted_calls, interrupted_response
+from polyport.engine.resume import interrupted_response, newest_event
 from polyport.engine.spec import LlmSpec
 from polyport.engine.tool_calls import run_calls, without_calls
 from polyport.errors import AgentError, BadRequest
@@ -51,25 +51,34 @@ class Turn:
 
     async def run(self) -> Ending:
         self.box: Toolbox = await collect_tools(self.ctx, self.agent, self.bound)
-        step: Next = await self._go_on() if self.ctx.scope.resumed else "again"
+        step: Next = await self._go_on() if self.ctx.goes_on else "again"
         while step == "again":
             step = await self._step()
         return step
 
     async def _go_on(self) -> Next:
-        """Settle the calls that a run which died left open (DESIGN section 7), then go on with the model."""
-        left = interrupted_calls(self.ctx.session.events, self.ctx.scope.id, self.agent.name)
-        if not left:
+        """End what a run that died had begun (DESIGN section 7): what the newest event of this turn asks for."""
+        last = newest_event(self.ctx.session.events, self.ctx.scope.id, self.agent.name)
+        if last is None or last.author == "user":
             return "again"
+        if last.responses:
+            return await self._after_tools(last)
+        if last.calls:
+            return await self._settle(last)
+        return self._after_text(last) if last.content is not None else "again"
+
+    async def _settle(self, asked: Event) -> Next:
+        """Give the calls of `asked` their responses: those that may run again do, the others are told as interrupted."""
+        left = [c for c in asked.calls if c.id not in asked.long_running_tool_ids]
+        self.waiting = len(left) < len(asked.calls)
         again = [c for c in left if c.name in self.box.by_name and self.box.by_name[c.name].idempotent]
-        lost = [c for c in left if c not in again]
-        event = await run_calls(self.ctx, self.agent, self.box, again) if again else None
-        parts = [Part(function_response=interrupted_response(c)) for c in lost]
-        if event is None:
-            event = self.ctx.event(content=Content(role="user", parts=parts))
-        elif event.content is not None:
-            merged = structs.replace(event.content, parts=[*event.content.parts, *parts])
-            event = structs.replace(event, content=merged)
+        done = await run_calls(self.ctx, self.agent, self.box, again) if again else None
+        responses = {r.id: r for r in (done.responses if done is not None else ())}
+        parts = [Part(function_response=responses.get(c.id) or interrupted_response(c)) for c in left]
+        if not parts:
+            return self._end()
+        event = done if done is not None else self.ctx.event()
+        event = structs.replace(event, content=Content(role="user", parts=parts))
         return await self._after_tools(await self.ctx.emit(event))
 
     async def _step(self) -> Next:

@@ -26,6 +26,7 @@ class ResultTool(Tool):
 
     name = RESULT_TOOL
     description = "Give the final answer. Call it last, once, with all required fields."
+    idempotent = True
 
     def __init__(self, bound: Bound) -> None:
         assert bound.output is not None

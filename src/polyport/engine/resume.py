@@ -10,17 +10,10 @@ from polyport.data.content import FunctionCall, FunctionResponse
 from polyport.data.event import Event
 
 
-def interrupted_calls(events: Sequence[Event], invocation_id: str, agent: str) -> list[FunctionCall]:
-    """Calls of this run by `agent`, not long-running ones, that have no response in history; in call order."""
-    answered: set[str] = set()
-    for event in reversed(events):
-        if event.invocation_id != invocation_id:
-            continue
-        for response in event.responses:
-            answered.add(response.id)
-        if event.author == agent and event.calls:
-            return [c for c in event.calls if c.id not in answered and c.id not in event.long_running_tool_ids]
-    return []
+def newest_event(events: Sequence[Event], invocation_id: str, agent: str) -> Event | None:
+    """The newest event of this run that is the agent's or the user's."""
+    mine = (e for e in reversed(events) if e.invocation_id == invocation_id and e.author in (agent, "user"))
+    return next(mine, None)
 
 
 def interrupted_response(call: FunctionCall) -> FunctionResponse:
@@ -32,4 +25,4 @@ def interrupted_response(call: FunctionCall) -> FunctionResponse:
 def unfinished(events: Sequence[Event], invocation_id: str) -> bool:
     """Whether the run has events and its last one is not a final answer of an agent."""
     last = next((e for e in reversed(events) if e.invocation_id == invocation_id and not e.partial), None)
-    return last is not None and (last.author == "user" or not last.final)
+    return last is not None and (last.author == "user" or not (last.final or last.actions.end_invocation))

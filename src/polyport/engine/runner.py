@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, get_args
+from typing import get_args
 
 import anyio
 from msgspec import structs
@@ -18,9 +18,11 @@ from polyport.data.run import Ending, RunOutcome, RunRequest
 from polyport.data.session import Session
 from polyport.engine.commit import Commit, Publish
 from polyport.engine.contained import Contained
+from polyport.engine.flow import asker_below, point
 from polyport.engine.hooks import Callbacks, first, wrap
 from polyport.engine.output import remember
 from polyport.engine.spec import LlmSpec
+from polyport.engine.start import message_of, pick_start
 from polyport.errors import AgentError
 from polyport.ports.agent import Agent, CallbackContext, Hooks, RunContext, RunScope, Tree
 from polyport.ports.runs import Sink
@@ -62,11 +64,12 @@ class Engine:
             config=request.config,
             commit=commit,
             run_agent=run_agent,
-            user_content=message if message is not None else _message_of(session, run_id),
+            user_content=message if message is not None else message_of(session.events, run_id),
             resumed=message is None,
             calls_left=request.config.max_llm_calls,
         )
-        start = pick_agent(self.tree, session.events, message, run_id)
+        start = pick_start(self.tree, session.events, message, run_id)
+        scope.askers.update(start.askers)
         ctx = RunContext(scope, start.agent, start.branch, start.isolation_scope)
         commit.context = ctx
         with Contained("the run"):
@@ -166,6 +169,8 @@ async def run_agent(ctx: RunContext, agent: Agent) -> Ending:
 async def _enter(ctx: RunContext) -> tuple[Ending, bool]:
     """Before-agent and the agent itself: how it ended, and whether that was before it began."""
     agent, scope = ctx.agent, ctx.scope
+    if scope.askers and _goes_on_below(ctx):
+        return "done", False
     if "before_agent" in scope.hooks or agent.before_agent:
         answered = await _ask(ctx, "before_agent", agent.before_agent)
         if scope.ended:
@@ -189,6 +194,19 @@ async def _work(ctx: RunContext) -> Ending:
             f"run returns None or one of: {', '.join(_ENDINGS)}"
         )
     return ending
+
+
+def _goes_on_below(ctx: RunContext) -> bool:
+    """Whether the run goes on with an agent to which this one had handed over, and not with this one."""
+    agent, scope = ctx.agent, ctx.scope
+    if agent.name in scope.askers:
+        scope.askers.discard(agent.name)
+        ctx.goes_on = scope.resumed
+        return False
+    below = asker_below(ctx) if isinstance(agent, LlmSpec) else None
+    if below is not None:
+        ctx.next_agent, _ = point(scope.tree, below, "")
+    return below is not None
 
 
 async def _leave(ctx: RunContext, ending: Ending) -> Ending:
@@ -231,58 +249,3 @@ async def _save_blobs(callback: CallbackContext, message: Content) -> Content:
         shown = part.inline_data.display_name or name
         parts.append(Part(text=f"[Uploaded file: {shown}; stored as artifact {name}]"))
     return structs.replace(message, parts=parts)
-
-
-def _message_of(session: Session, run_id: str) -> Content | None:
-    """The user's message that began a run which is being resumed."""
-    for event in session.events:
-        if event.invocation_id == run_id and event.author == "user":
-            return event.content
-    return None
-
-
-class Start(NamedTuple):
-    """Which agent a run begins with, and where it works."""
-
-    agent: Agent
-    branch: str = ""
-    isolation_scope: str = ""
-
-
-def pick_agent(tree: Tree, events: Sequence[Event], message: Content | None, run_id: str) -> Start:
-    """Who answers (spec core 2.2.3): the asker of the first function response in the message, where it asked; else the last
-    agent that spoke, if the conversation may be taken back from it; else the root. A resumed run goes on with the last LLM
-    agent of that run."""
-    root = tree.root
-    if not isinstance(root, LlmSpec):
-        return Start(root)
-    if message is None:
-        last = next((e for e in reversed(events) if e.invocation_id == run_id and e.author != "user"), None)
-        found = tree.find(last.author) if last is not None else None
-        if last is None or not isinstance(found, LlmSpec):
-            return Start(root)
-        return Start(found, last.branch, last.isolation_scope)
-    asked = _asked(events, message.responses[0].id) if message.responses else None
-    asker = tree.find(asked.author) if asked is not None else None
-    if asked is not None and asker is not None:
-        return Start(asker, asked.branch, asked.isolation_scope)
-    if not root.sub_agents:
-        return Start(root)
-    for event in reversed(events):
-        agent = tree.find(event.author) if event.author != "user" else None
-        if agent is not None and _transferable(tree, agent):
-            return Start(agent)
-    return Start(root)
-
-
-def _asked(events: Sequence[Event], call_id: str) -> Event | None:
-    """The newest event with the call of that id."""
-    return next((e for e in reversed(events) if any(call.id == call_id for call in e.calls)), None)
-
-
-def _transferable(tree: Tree, agent: Agent | None) -> bool:
-    while agent is not None:
-        if not isinstance(agent, LlmSpec) or agent.disallow_transfer_to_parent:
-            return False
-        agent = tree.parent(agent)
-    return True

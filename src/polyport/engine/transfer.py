@@ -42,6 +42,7 @@ class TransferTool(Tool):
 
     name = NAME
     description = "Hand the conversation over to another agent."
+    idempotent = True
 
     def __init__(self, names: list[str]) -> None:
         self._names = names

@@ -6,7 +6,7 @@ a caller may not do is not there. Nothing here does I/O of its own.
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol, Union, runtime_checkable
 
@@ -72,6 +72,10 @@ class RunScope:
     run_agent: "Callable[[RunContext, Agent], Awaitable[Ending]]"
     user_content: Content | None
     resumed: bool = False
+    """Whether the run died once and goes on now."""
+    askers: set[str] = field(default_factory=set[str])
+    """The agents, by name, with which this run goes on: their calls are answered now, or they were at work when it died. An
+    agent is taken out when its turn begins."""
     uploads: tuple[Content, Content] | None = None
     """The user's message as stored and as sent, when its files became artifacts."""
     calls_left: int = 0
@@ -148,11 +152,13 @@ def _artifacts(scope: RunScope) -> Any:
 class RunContext(ReadContext):
     """What an agent's `run` gets."""
 
-    __slots__ = ("escalated", "next_agent")
+    __slots__ = ("escalated", "goes_on", "next_agent")
 
     def __init__(self, scope: RunScope, agent: Agent, branch: str = "", isolation_scope: str = "") -> None:
         super().__init__(scope, agent, branch, isolation_scope)
         self.escalated = False
+        self.goes_on = False
+        """Whether this turn was begun by a run that died, and is to be ended."""
         self.next_agent: Agent | None = None
         """Who goes on when this agent's turn is over: set by a transfer, read by the runner."""
 

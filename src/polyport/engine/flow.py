@@ -1,0 +1,63 @@
+"""Going on in the middle: how a run finds its way back to the agents that asked, or that were at work when it died.
+
+FlowSpec is what sequential, loop and parallel agents have in common for the engine. Used by the runner, by the choice of the
+first agent, and by those agents themselves. Reads the tree and the events; never runs anything.
+"""
+
+from collections.abc import Sequence
+
+from polyport.ports.agent import Agent, RunContext, Tree
+
+
+class FlowSpec(Agent):
+    """An agent that only decides which of its sub-agents runs when. It can begin with the one that `going_on` names."""
+
+    def place(self, branch: str, child: Agent) -> str:
+        """The branch on which a child works when this agent works on `branch`."""
+        return branch
+
+
+def point(tree: Tree, agent: Agent, branch: str) -> tuple[Agent, str]:
+    """Where to begin so that `agent`, on `branch`, goes on and what comes after it follows: the topmost flow around it, and
+    that one's branch."""
+    parent = tree.parent(agent)
+    while isinstance(parent, FlowSpec):
+        branch = branch.removesuffix(parent.place("", agent)).removesuffix(".")
+        agent, parent = parent, tree.parent(parent)
+    return agent, branch
+
+
+def going_on(ctx: RunContext, children: Sequence[Agent]) -> list[Agent]:
+    """Those of `children` that are, or have below them, an agent with which the run goes on. Empty in a run that begins."""
+    scope = ctx.scope
+    return [c for c in children if any(_within(scope.tree, name, c) for name in scope.askers)] if scope.askers else []
+
+
+def asker_below(ctx: RunContext) -> Agent | None:
+    """An agent below this one with which the run goes on."""
+    tree = ctx.scope.tree
+    name = next((n for n in ctx.scope.askers if _within(tree, n, ctx.agent)), None)
+    return tree.find(name) if name is not None else None
+
+
+def still_waits(ctx: RunContext, children: Sequence[Agent]) -> bool:
+    """Whether an agent of `children` has a long-running call in this run that the user has not answered."""
+    tree, run_id = ctx.scope.tree, ctx.scope.id
+    answered: set[str] = set()
+    for event in reversed(ctx.session.events):
+        if event.invocation_id != run_id:
+            continue
+        if event.author == "user":
+            answered.update(r.id for r in event.responses)
+        elif any(id not in answered for id in event.long_running_tool_ids) and any(
+            _within(tree, event.author, child) for child in children
+        ):
+            return True
+    return False
+
+
+def _within(tree: Tree, name: str, top: Agent) -> bool:
+    agent = tree.find(name)
+    while agent is not None and agent is not top:
+        agent = tree.parent(agent)
+    return agent is not None
