@@ -212,6 +212,38 @@ async def test_core_54_streamed_pieces_of_a_call_are_shown_and_run_once(serve: S
     assert len(stored["events"]) == 4, "pieces are never stored"
 
 
+async def test_a_model_of_ones_own_that_gives_nonsense_is_named():
+    class Odd(ScriptedModel):
+        async def generate(self, request: Any, on_partial: Any = None) -> Any:
+            return "text"
+
+    with pytest.raises(AgentError, match="model 'odd' gave a str"):
+        await App(LlmAgent(name="app", model=Odd(name="odd"))).ask("hi")
+
+
+async def test_core_62_questions_to_a_human_never_reach_the_prompt(scripted: Any):
+    from support.talk import said
+
+    agent, model = scripted("after the answer", "more")
+    app = App(agent)
+    await app.stores.sessions.create(
+        "app",
+        "user",
+        "s1",
+        events=[
+            Event(author="user", content=Content(role="user", parts=[Part(text="start")])),
+            Event(
+                author="app",
+                content=Content(role="model", parts=[Part(function_call=call("adk_request_confirmation", {}, "q1"))]),
+                long_running_tool_ids=["q1"],
+            ),
+        ],
+    )
+    await app.ask(said("q1", "adk_request_confirmation", {"confirmed": True}), session="s1")
+    assert "adk_request" not in str(model.requests[0].contents)
+    assert model.prompt() == ["user: start"]
+
+
 # ---- the spine
 
 

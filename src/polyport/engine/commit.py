@@ -81,6 +81,7 @@ def _same(event: Event, replaced: Event) -> Event:
     """A plugin's replacement; it stays the same event of the same run, also where the plugin left that out."""
     return structs.replace(
         replaced,
+        partial=event.partial,
         id=replaced.id or event.id,
         timestamp=replaced.timestamp or event.timestamp,
         invocation_id=replaced.invocation_id or event.invocation_id,

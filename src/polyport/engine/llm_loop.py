@@ -14,7 +14,7 @@ from polyport.data.model import ModelResponse
 from polyport.data.run import Ending
 from polyport.engine.model_call import ModelCall
 from polyport.engine.output import as_json, parse_answer, remember
-from polyport.engine.prepare import RESULT_TOOL, Toolbox, collect_tools, make_request, result_json
+from polyport.engine.prepare import RESULT_TOOL, Toolbox, collect_tools, make_prompt, make_request, result_json
 from polyport.engine.resume import interrupted_response, newest_event
 from polyport.engine.spec import LlmSpec
 from polyport.engine.tool_calls import run_calls, without_calls
@@ -41,6 +41,7 @@ class Turn:
         self.ctx = ctx
         self.agent = agent
         self.bound = bound
+        self.prompt = make_prompt(ctx, agent)
         self.thoughts = 0
         self.schema_retries = 0
         self.closing = False
@@ -82,7 +83,7 @@ class Turn:
         return await self._after_tools(await self.ctx.emit(event))
 
     async def _step(self) -> Next:
-        request = await make_request(self.ctx, self.agent, self.bound, self.box)
+        request = await make_request(self.ctx, self.agent, self.bound, self.box, self.prompt)
         if self.corrections:
             request.contents = [*request.contents, *self.corrections]
         if self.closing:

@@ -62,6 +62,8 @@ class ModelCall:
             if mended is None:
                 raise
             answer = mended
+        if not isinstance(answer, ModelResponse):  # pyright: ignore[reportUnnecessaryIsInstance]  models may be a user's
+            raise AgentError(f"model {self.model.name!r} gave a {type(answer).__name__}, not a ModelResponse")
         return _said(await self._after(callback, answer))
 
     async def _after(self, callback: CallbackContext, response: ModelResponse) -> ModelResponse:

@@ -13,7 +13,7 @@ from polyport.codec import encode
 from polyport.data.content import Part
 from polyport.data.model import GenerateConfig, ModelRequest, ToolDeclaration
 from polyport.engine import hooks, instructions, transfer
-from polyport.engine.contents import build_contents
+from polyport.engine.contents import Prompt
 from polyport.engine.spec import InstructionProvider, LlmSpec
 from polyport.errors import ConfigError, NotFound
 from polyport.ports.agent import Bound, CallbackContext, ReadContext, RunContext, Tool, ToolContext
@@ -84,20 +84,26 @@ async def collect_tools(ctx: RunContext, agent: LlmSpec, bound: Bound) -> Toolbo
     return box
 
 
-async def make_request(ctx: RunContext, agent: LlmSpec, bound: Bound, box: Toolbox) -> ModelRequest:
-    """The request for the next model call, after the request hooks of all tools."""
+def make_prompt(ctx: RunContext, agent: LlmSpec) -> Prompt:
+    """The prompts of one turn: history is read once, later calls of the turn cost their new events only."""
+    return Prompt(
+        agent=agent.name,
+        branch=ctx.branch,
+        scope=ctx.isolation_scope,
+        include=agent.include_contents,
+        window=ctx.scope.config.history_window,
+        user_content=ctx.scope.user_content,
+    )
+
+
+async def make_request(ctx: RunContext, agent: LlmSpec, bound: Bound, box: Toolbox, prompt: Prompt) -> ModelRequest:
+    """The request for the next model call, before any hook."""
     scope = ctx.scope
+    events = scope.session.events
+    prompt.extend(events[prompt.seen :] if prompt.seen else events)
     request = ModelRequest(
         model=bound.model.name,
-        contents=build_contents(
-            scope.session.events,
-            agent=agent.name,
-            branch=ctx.branch,
-            scope=ctx.isolation_scope,
-            include=agent.include_contents,
-            window=scope.config.history_window,
-            user_content=scope.user_content,
-        ),
+        contents=prompt.contents(),
         system=await _system(ctx, agent, box),
         tools=list(box.declarations),
         config=_own_config(agent.config),
