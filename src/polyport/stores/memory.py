@@ -4,10 +4,9 @@ The default of an App that was given no store, and the measure for the other sto
 length of history, a read copies no event. All is gone when the process ends.
 """
 
-import re
 import threading
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from polyport.data.content import Part
 from polyport.data.event import Event
@@ -16,6 +15,7 @@ from polyport.errors import Conflict, NotFound, Superseded
 from polyport.ports.stores import ArtifactVersion, MemoryEntry, SessionPage
 from polyport.seams import REAL, Seams
 from polyport.stores import artifact_rules as artifacts
+from polyport.stores import memory_rules as memories
 from polyport.stores import session_rules as rules
 
 Events = list[Event]  # `list` means the method inside the store
@@ -247,48 +247,47 @@ def _copy(about: ArtifactVersion) -> ArtifactVersion:
     )
 
 
-_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+")
-"""A word; in scripts that put no space between words, each character."""
-
-
-def words(text: str) -> frozenset[str]:
-    """The words of a text, without case and punctuation."""
-    return frozenset(_WORD.findall(text.casefold()))
-
-
 class KeywordMemory:
-    """Memory of this process that finds what shares words with the question: most words first, then newest first."""
+    """Memory of this process that finds what shares words with the question: most words first, then newest first.
 
-    def __init__(self) -> None:
+    A search gives `max_results` entries at most. May be used from several event loops and threads at once.
+    """
+
+    def __init__(self, *, max_results: int = memories.MAX_RESULTS) -> None:
+        self._max_results = memories.check_limit(max_results)
         self._lock = threading.Lock()
-        self._users: dict[tuple[str, str], dict[str, list[tuple[frozenset[str], MemoryEntry]]]] = {}
+        self._users: dict[tuple[str, str], dict[str, list[_Memory]]] = {}
 
     async def add_session(self, session: Session) -> None:
         key = session.key
         rules.check_key(*key)
-        entries = [(words(event.text), _remembered(event)) for event in session.events if event.text.strip()]
+        events = list(session.events)
         with self._lock:
-            self._users.setdefault((key.app, key.user), {})[key.id] = entries
+            known = self._users.setdefault((key.app, key.user), {}).get(key.id, [])
+        kept = {id(memory.event): memory for memory in known}  # events never change: the same one says the same
+        new = [kept.get(id(event)) or _memory(event) for event in events]
+        with self._lock:
+            self._users[key.app, key.user][key.id] = [memory for memory in new if memory is not None]
 
     async def search(self, app: str, user: str, query: str) -> list[MemoryEntry]:
         rules.check_key(app, user)
-        asked = words(query)
+        asked = frozenset(memories.query_words(query))
         with self._lock:
-            known = [pair for entries in self._users.get((app, user), {}).values() for pair in entries]
-        hits = [(len(asked & has), entry) for has, entry in known]
+            known = [memory for session in self._users.get((app, user), {}).values() for memory in session]
+        hits = [(len(asked & memory.words), rules.event_time(memory.event), memory.entry) for memory in known]
         hits = [hit for hit in hits if hit[0]]
-        hits.sort(key=lambda hit: (hit[0], hit[1].timestamp), reverse=True)
-        return [entry for _, entry in hits]
+        hits.sort(key=lambda hit: hit[:2], reverse=True)
+        return [entry for _, _, entry in hits[: self._max_results]]
 
     async def aclose(self) -> None: ...
 
 
-def _remembered(event: Event) -> MemoryEntry:
-    assert event.content is not None  # it has text
-    return MemoryEntry(
-        id=event.id,
-        content=event.content,
-        author=event.author,
-        timestamp=event.timestamp.isoformat() if event.timestamp is not None else "",
-        custom_metadata=rules.owned(event.custom_metadata or {}),
-    )
+class _Memory(NamedTuple):
+    event: Event
+    words: frozenset[str]
+    entry: MemoryEntry
+
+
+def _memory(event: Event) -> _Memory | None:
+    entry = memories.remembered(event)
+    return None if entry is None else _Memory(event, frozenset(memories.words(entry.content.text)), entry)

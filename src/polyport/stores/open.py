@@ -12,6 +12,7 @@ from polyport.seams import REAL, Seams
 from polyport.stores.files import FileArtifacts
 from polyport.stores.memory import KeywordMemory, MemoryArtifacts, MemorySessions
 from polyport.stores.sqlite import SqliteSessions
+from polyport.stores.sqlite_memory import SqliteMemory
 
 KNOWN = "memory:, sqlite:///relative/path.db, sqlite:////absolute/path.db, or a path that ends in .db"
 KNOWN_ARTIFACTS = "memory:, file:///absolute/folder, or the path of a folder"
@@ -20,14 +21,15 @@ KNOWN_ARTIFACTS = "memory:, file:///absolute/folder, or the path of a folder"
 def open_stores(url: str, artifacts: str | None = None, seams: Seams = REAL) -> Stores:
     """Stores for `url`: "memory:", "sqlite:///path" (four slashes for an absolute one) or a path that ends in ".db".
 
-    `artifacts` is "memory:", "file:///folder" or a folder's path. Without it artifacts go where sessions go: memory, or the
-    folder `<db>.artifacts`. ConfigError for anything else, listing what is known.
+    Long-term memory goes where sessions go. `artifacts` is "memory:", "file:///folder" or a folder's path; without it artifacts
+    go where sessions go: memory, or the folder `<db>.artifacts`. ConfigError for anything else, listing what is known.
     """
     path = _database(url)
     if path is None:
         return Stores(MemorySessions(seams), _artifacts(artifacts or "memory:", seams), KeywordMemory())
     sessions = SqliteSessions(path, seams=seams)
-    return Stores(sessions, _artifacts(artifacts or f"{sessions.path}.artifacts", seams), KeywordMemory())
+    memory = SqliteMemory(sessions.path, seams=seams)
+    return Stores(sessions, _artifacts(artifacts or f"{sessions.path}.artifacts", seams), memory)
 
 
 def _database(url: str) -> Path | None:

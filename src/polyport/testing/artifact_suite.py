@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 from msgspec import structs
 
-from polyport.data.content import Blob, Part, user_text
+from polyport.data.content import Blob, Content, FunctionCall, Part, user_text
 from polyport.data.event import Event
 from polyport.data.session import Session, SessionKey
 from polyport.errors import BadRequest, NotFound
@@ -183,38 +183,126 @@ class ArtifactStoreSuite(Suite):
 
 
 class MemoryStoreSuite(Suite):
-    """All that the port MemoryStore asks for; statement 119 of spec core 11."""
+    """All that the port MemoryStore asks for; statement 119 of spec core 11, and 12.29."""
 
     async def test_core_119_any_word_matches_whatever_its_case(self, store: MemoryStore) -> None:
         await store.add_session(_session(KEY, "The weather in Tokyo", "Nothing of interest", "tokyo, again!"))
-        found = await store.search("app", "ann", "TOKYO rain")
-        assert {entry.content.text for entry in found} == {"The weather in Tokyo", "tokyo, again!"}
-        assert await store.search("app", "ann", "snow") == []
+        assert set(await _found(store, "TOKYO rain")) == {"The weather in Tokyo", "tokyo, again!"}
+        assert await _found(store, "snow") == []
 
     async def test_core_119_empty_question_and_no_data(self, store: MemoryStore) -> None:
         assert await store.search("app", "ann", "tokyo") == []
-        await store.add_session(_session(KEY, "Tokyo"))
-        assert await store.search("app", "ann", "") == [] == await store.search("app", "ann", " ,.!")
+        await store.add_session(_session(KEY, "Tokyo", "", " ", ","))
+        for nothing in ("", " ", " ,.!", "\n", "\x00", "👍", "\ud800"):
+            assert await store.search("app", "ann", nothing) == []
 
     async def test_core_119_users_and_apps_are_apart(self, store: MemoryStore) -> None:
-        await store.add_session(_session(KEY, "Tokyo"))
-        assert await store.search("app", "bob", "tokyo") == []
-        assert await store.search("other", "ann", "tokyo") == []
+        for user in ("ann", "bob"):
+            await store.add_session(_session(KEY._replace(user=user), f"Tokyo with {user}"))
+        await store.add_session(_session(KEY._replace(app="other"), "Tokyo elsewhere"))
+        assert await _found(store, "tokyo") == ["Tokyo with ann"]
+        assert [e.content.text for e in await store.search("app", "bob", "tokyo ann")] == ["Tokyo with bob"]
+        for app, user in (("app", "nobody"), ("none", "ann"), ("app", "ann' OR '1'='1"), ("app%", "ann")):
+            assert await store.search(app, user, "tokyo") == []
         for app, user in (("", "ann"), ("app", "")):
             with pytest.raises(BadRequest):
                 await store.search(app, user, "tokyo")
+        with pytest.raises(BadRequest):
+            await store.add_session(_session(SessionKey("app", "", "s1"), "Tokyo"))
 
     async def test_adding_a_session_again_replaces_it(self, store: MemoryStore) -> None:
         await store.add_session(_session(KEY, "Tokyo", "Kyoto"))
         await store.add_session(_session(ELSEWHERE, "Tokyo is large"))
         await store.add_session(_session(KEY, "Tokyo", "Osaka"))
-        assert len(await store.search("app", "ann", "tokyo")) == 2
-        assert await store.search("app", "ann", "kyoto") == []
+        assert len(await _found(store, "tokyo")) == 2
+        assert await _found(store, "kyoto") == []
+        assert await _found(store, "osaka") == ["Osaka"]
+        await store.add_session(_session(KEY, "Nara"))
+        assert await _found(store, "tokyo osaka nara") == ["Nara", "Tokyo is large"]
+        await store.add_session(_session(KEY))
+        assert await _found(store, "tokyo nara") == ["Tokyo is large"]
 
-    async def test_the_best_match_comes_first(self, store: MemoryStore) -> None:
+    async def test_core_12_29_a_session_that_grew_is_added_again_and_again(self, store: MemoryStore) -> None:
+        session = _session(KEY)
+        for number in range(6):
+            session.events.append(note(f"day {number}", at=float(number)))
+            await store.add_session(session)
+            await store.add_session(session)
+        assert await _found(store, "day") == [f"day {number}" for number in range(5, -1, -1)]
+        session.events[2:4] = [note("night", at=9.0)]
+        await store.add_session(session)
+        assert await _found(store, "day night") == ["night", "day 5", "day 4", "day 1", "day 0"]
+
+    async def test_sessions_are_added_at_the_same_time(self, store: MemoryStore) -> None:
+        sessions = [_session(KEY._replace(id=f"s{n}"), f"Tokyo {n}", f"Kyoto {n}") for n in range(10)]
+        await together(*(partial(store.add_session, session) for session in sessions * 2))
+        assert sorted(await _found(store, "tokyo")) == [f"Tokyo {n}" for n in range(10)]
+
+    async def test_core_12_29_the_best_match_comes_first(self, store: MemoryStore) -> None:
         await store.add_session(_session(KEY, "rain", "rain in Tokyo", "no rain in Tokyo today", "sun"))
-        found = await store.search("app", "ann", "rain today tokyo")
-        assert [entry.content.text for entry in found] == ["no rain in Tokyo today", "rain in Tokyo", "rain"]
+        found = await _found(store, "rain today tokyo")
+        assert found == ["no rain in Tokyo today", "rain in Tokyo", "rain"]
+
+    async def test_core_12_29_equally_good_matches_come_newest_first(self, store: MemoryStore) -> None:
+        await store.add_session(_session(KEY, "rain one", "rain two", "rain three"))
+        assert await _found(store, "rain") == ["rain three", "rain two", "rain one"]
+
+    @pytest.mark.parametrize(
+        ("text", "asked", "found"),
+        [
+            ("See (Tokyo), she said.", "tokyo?!", True),
+            ("it's a well-known place", "well known", True),
+            ("Straße", "STRASSE", True),
+            ("café", "cafe\u0301", True),
+            ("今天天气很好", "天气", True),
+            ("今天天气很好", "东京", False),
+            ("東京タワー", "京都", False),
+            ("서울에서 만나요", "서울", True),
+            ("हिन्दी भाषा", "हिन्दी", True),
+            ("Tokyo", "tok", False),
+            ("v3.5 of it", "3 5", True),
+        ],
+    )
+    async def test_core_12_29_FR_233_words_without_punctuation_in_any_script(
+        self, store: MemoryStore, text: str, asked: str, found: bool
+    ) -> None:
+        await store.add_session(_session(KEY, text, "something else"))
+        assert await _found(store, asked) == ([text] if found else [])
+
+    @pytest.mark.parametrize(
+        "asked",
+        [
+            '"',
+            'tokyo"',
+            "tokyo OR",
+            "AND tokyo NOT tokyo",
+            "tokyo*",
+            "words : tokyo",
+            "-tokyo",
+            "^tokyo",
+            "(tokyo",
+            "NEAR(tokyo kyoto, 2)",
+            "{owner} : o1 tokyo",
+            "tokyo'; DROP TABLE memories; --",
+            "tokyo \x00 \ud800",
+        ],
+    )
+    async def test_a_question_is_never_a_query(self, store: MemoryStore, asked: str) -> None:
+        await store.add_session(_session(KEY, "Tokyo", "Osaka"))
+        await store.add_session(_session(KEY._replace(user="bob"), "Tokyo"))
+        assert await _found(store, asked) == (["Tokyo"] if "tokyo" in asked else [])
+
+    async def test_operators_are_words_like_others(self, store: MemoryStore) -> None:
+        await store.add_session(_session(KEY, "this and that", "o1 near", "not"))
+        assert await _found(store, "AND") == ["this and that"]
+        assert await _found(store, "NEAR") == ["o1 near"]
+        assert await _found(store, "o1") == ["o1 near"]
+        assert await _found(store, "NOT") == ["not"]
+
+    async def test_a_question_may_be_long(self, store: MemoryStore) -> None:
+        await store.add_session(_session(KEY, "Tokyo"))
+        assert await _found(store, "tokyo " + " ".join(f"word{n}" for n in range(20_000))) == ["Tokyo"]
+        assert await _found(store, "天" * 100_000 + " tokyo") == ["Tokyo"]
 
     async def test_an_entry_tells_where_it_is_from(self, store: MemoryStore) -> None:
         at = datetime(2026, 2, 25, 6, 13, 20, tzinfo=UTC)
@@ -224,6 +312,26 @@ class MemoryStoreSuite(Suite):
         assert (entry.id, entry.author, entry.content) == ("e", "user", user_text("Tokyo"))
         assert datetime.fromisoformat(entry.timestamp) == at
         assert entry.custom_metadata == {"k": 1}
+
+    async def test_only_what_was_said_is_kept(self, store: MemoryStore) -> None:
+        parts = [
+            Part(text="secret plan for Tokyo", thought=True),
+            Part(text="Tokyo ", thought_signature=b"\x00"),
+            PNG,
+            Part(text="it is"),
+            Part(function_call=FunctionCall(id="c", name="book", args={"city": "Tokyo"})),
+        ]
+        said = Event(id="e", author="agent", content=Content(role="model", parts=parts))
+        thought = Event(id="t", author="agent", content=Content(role="model", parts=parts[:1]))
+        piece = Event(id="p", author="agent", partial=True, content=user_text("Tokyo"))
+        await store.add_session(Session(key=KEY, events=[said, thought, piece]))
+        (entry,) = await store.search("app", "ann", "tokyo")
+        assert entry.content == Content(role="model", parts=[Part(text="Tokyo "), Part(text="it is")])
+        assert await _found(store, "secret book") == []
+
+
+async def _found(store: MemoryStore, query: str) -> list[str]:
+    return [entry.content.text for entry in await store.search("app", "ann", query)]
 
 
 def _session(key: SessionKey, *texts: str) -> Session:
