@@ -27,6 +27,7 @@ from polyport import (
     ToolContext,
 )
 from polyport.data.content import model_text, user_text
+from polyport.engine import runner
 from polyport.errors import AgentError, BadRequest, ModelError, RunCancelled
 from polyport.testing import ScriptedModel, call, chunks
 from support.talk import Serve, texts
@@ -248,6 +249,31 @@ async def test_core_38_after_model_sees_and_may_replace_pieces_too(serve: Serve,
         stored = await talk.stored()
     assert stored["state"] == {"pieces": 3}
     assert len(stored["events"]) == 2
+
+
+@pytest.mark.parametrize("where", ["after_model", "on_event"])
+@pytest.mark.parametrize("model_hides_it", [False, True])
+async def test_core_47_a_callback_that_fails_on_a_piece_is_no_model_error(
+    scripted: Any, where: str, model_hides_it: bool
+):
+    async def fail(*args: Any) -> None:
+        raise BadRequest("not this piece")
+
+    async def streamed(request: Any, on_partial: Any) -> Any:
+        try:
+            await on_partial(ModelResponse(content=model_text("a"), partial=True))
+        except BadRequest as error:
+            if model_hides_it:
+                return "whole"
+            raise ModelError("wrapped") from error
+
+    seen: list[str] = []
+    fields = {"after_model": fail} if where == "after_model" else {}
+    plugins = [one_hook("on_event", fail)] if where == "on_event" else []
+    agent, _ = scripted(streamed, on_model_error=lambda c, r, e: seen.append("asked"), **fields)
+    with pytest.raises(BadRequest, match="not this piece"):
+        await App(agent, plugins=plugins).ask("hi", config=RunConfig(streaming=True))
+    assert seen == []
 
 
 async def test_before_model_edits_the_request_of_this_call_only(scripted: Any):
@@ -552,6 +578,18 @@ async def test_core_2_2_6_every_after_run_runs_and_an_error_of_one_does_not_hide
     assert after == ["first", "second"]
     with pytest.raises(BadRequest, match="after_run is broken"):
         await app.ask("hi")
+
+
+async def test_core_2_2_6_an_after_run_that_hangs_is_left_behind(
+    scripted: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    async def hang(ctx: CallbackContext) -> None:
+        await anyio.sleep_forever()
+
+    monkeypatch.setattr(runner, "AFTER_RUN_S", 0.01)
+    agent, _ = scripted("ok")
+    assert (await App(agent, plugins=[one_hook("after_run", hang)]).ask("hi")).text == "ok"
+    assert "after_run" in caplog.text
 
 
 # ---- on_event

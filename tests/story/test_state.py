@@ -27,6 +27,7 @@ from polyport import (
     ToolContext,
 )
 from polyport.data.model import ToolDeclaration
+from polyport.engine import commit
 from polyport.errors import BadRequest
 from polyport.ports.stores import Stores
 from polyport.stores.memory import MemorySessions
@@ -412,6 +413,25 @@ async def test_FR_108_include_contents_none_with_parallel_calls_in_parallel_agen
 
 
 # ---- persistence failures
+
+
+async def test_FR_223_a_store_that_hangs_ends_the_run_with_an_error(
+    serve: Serve, scripted: Any, monkeypatch: pytest.MonkeyPatch
+):
+    class Hanging(MemorySessions):
+        instant = False
+
+        async def append(self, session: Session, event: Event, *, claim: bool = False, strict: bool = False) -> Event:
+            if event.author != "user":
+                await anyio.sleep_forever()
+            return await super().append(session, event, claim=claim, strict=strict)
+
+    monkeypatch.setattr(commit, "STORE_TIMEOUT_S", 0.01)
+    agent, _ = scripted("lost")
+    async with serve(agent, stores=Stores(Hanging())) as talk:
+        ((kind, error),) = await talk.sse()
+        assert (kind, error["errorCode"]) == ("error", "TIMEOUT")
+        assert [e["author"] for e in (await talk.stored())["events"]] == ["user"]
 
 
 class FailingSessions(MemorySessions):

@@ -32,6 +32,8 @@ class ModelCall:
     event_id: str = ""
     early: bool = False
     """Whether a callback answered in the model's place."""
+    broken: Exception | None = None
+    """What a callback or plugin raised on a piece: no error of the model, though it came through it."""
     made_ids: list[str] = field(default_factory=list[str])
     actions: EventActions = field(default_factory=new_actions)
 
@@ -58,10 +60,14 @@ class ModelCall:
         try:
             answer = await generate(request, self._partial(callback) if scope.config.streaming else None)
         except Exception as error:
+            if self.broken is not None:
+                raise self.broken from None
             mended = await first(scope.hooks, "on_model_error", self.agent.on_model_error, callback, request, error)
             if mended is None:
                 raise
             answer = mended
+        if self.broken is not None:
+            raise self.broken
         if not isinstance(answer, ModelResponse):  # pyright: ignore[reportUnnecessaryIsInstance]  models may be a user's
             raise AgentError(f"model {self.model.name!r} gave a {type(answer).__name__}, not a ModelResponse")
         return _said(await self._after(callback, answer))
@@ -77,8 +83,13 @@ class ModelCall:
         watched = "after_model" in ctx.scope.hooks or bool(self.agent.after_model)
 
         async def on_partial(piece: ModelResponse) -> None:
-            if watched:
-                piece = await self._after(callback, piece)
+            try:
+                await publish(await self._after(callback, piece) if watched else piece)
+            except Exception as error:
+                self.broken = error
+                raise
+
+        async def publish(piece: ModelResponse) -> None:
             event_id, run_id, author, branch, scope = base
             content = piece.content
             if content is not None:
