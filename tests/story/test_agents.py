@@ -63,21 +63,21 @@ async def spoken(agent: Agent) -> list[str]:
 # ---- sequential
 
 
-async def test_core_4_1_children_run_once_in_order_on_the_same_branch():
+async def test_section_4_1_children_run_once_in_order_on_the_same_branch():
     first, second = llm("first", "1"), llm("second", "2")
     got = await App(SequentialAgent(name="app", sub_agents=[first, second])).ask("hi")
     assert [(e.author, e.text, e.branch) for e in got.events] == [("first", "1", ""), ("second", "2", "")]
     assert "[first] said: 1" in model(second).prompt()[-1]
 
 
-async def test_core_4_1_a_sequence_ignores_escalation_but_the_loop_around_it_does_not():
+async def test_section_4_1_a_sequence_ignores_escalation_but_the_loop_around_it_does_not():
     steps = SequentialAgent(name="steps", sub_agents=[saying("a", "1", escalate=True), saying("b", "2")])
     assert await spoken(steps) == ["1", "out", "2"]
     assert await spoken(LoopAgent(name="app", sub_agents=[steps, saying("c", "3")])) == ["1", "out", "2"]
 
 
 @pytest.mark.parametrize("kind", [SequentialAgent, LoopAgent, ParallelAgent])
-async def test_core_4_1_no_children_is_no_events(kind: Any):
+async def test_section_4_1_no_children_is_no_events(kind: Any):
     assert await spoken(kind(name="app")) == []
 
 
@@ -143,7 +143,7 @@ async def test_an_endless_loop_of_agents_that_never_wait_can_be_cancelled():
 # ---- parallel
 
 
-async def test_core_4_1_children_work_side_by_side_on_branches_of_their_own():
+async def test_section_4_1_children_work_side_by_side_on_branches_of_their_own():
     ready = [anyio.Event(), anyio.Event()]
 
     async def meet(n: int) -> str:
@@ -161,7 +161,7 @@ async def test_core_4_1_children_work_side_by_side_on_branches_of_their_own():
         assert f"met {1 - n}" not in str(model(agent).requests), "siblings do not see each other"
 
 
-async def test_core_4_1_branches_nest_and_the_next_agent_sees_all():
+async def test_section_4_1_branches_nest_and_the_next_agent_sees_all():
     inner = ParallelAgent(name="inner", sub_agents=[saying("a", "from a"), saying("b", "from b")])
     outer = ParallelAgent(name="outer", sub_agents=[inner, saying("c", "from c")])
     last = llm("last", "done")
@@ -273,7 +273,7 @@ async def test_FR_114_the_exit_of_an_inner_loop_does_not_stop_the_other_branch()
     assert await spoken(outer) == ["slow is done", "next child"]
 
 
-async def test_core_4_1_after_agent_of_a_child_sees_its_just_stored_state():
+async def test_section_4_1_after_agent_of_a_child_sees_its_just_stored_state():
     seen: dict[str, Any] = {}
 
     def note(ctx: Any) -> None:
@@ -294,7 +294,7 @@ def later() -> None:
 LATER = make_tool(later, long_running=True)
 
 
-async def test_core_3_10_a_child_that_waits_stops_the_sequence_and_its_answer_goes_on_from_there():
+async def test_section_3_10_a_child_that_waits_stops_the_sequence_and_its_answer_goes_on_from_there():
     """The reference begins the sequence again; we go on with the child that asked (FR-118)."""
     first = llm("first", "one")
     second = llm("second", call("later", id="c1"), "two", tools=[LATER])
@@ -308,7 +308,7 @@ async def test_core_3_10_a_child_that_waits_stops_the_sequence_and_its_answer_go
     assert got.outcome.status == "finished"
 
 
-async def test_core_3_10_only_the_branch_that_waits_goes_on():
+async def test_section_3_10_only_the_branch_that_waits_goes_on():
     asks = llm("asks", call("later", id="c1"), "asked", tools=[LATER])
     done = llm("done", "done")
     last = llm("last", "last")
@@ -320,7 +320,7 @@ async def test_core_3_10_only_the_branch_that_waits_goes_on():
     assert [(e.author, e.text, e.branch) for e in got.events] == [("asks", "asked", "both.asks"), ("last", "last", "")]
 
 
-async def test_core_3_10_two_branches_wait_and_both_answers_come_together():
+async def test_section_3_10_two_branches_wait_and_both_answers_come_together():
     from polyport import Content
 
     agents = [llm(f"a{n}", call("later", id=f"c{n}"), f"got {n}", tools=[LATER]) for n in range(2)]
@@ -331,7 +331,7 @@ async def test_core_3_10_two_branches_wait_and_both_answers_come_together():
     assert sorted(e.text for e in got.events) == ["got 0", "got 1"]
 
 
-async def test_core_3_10_two_branches_wait_and_are_answered_one_after_the_other():
+async def test_section_3_10_two_branches_wait_and_are_answered_one_after_the_other():
     agents = [llm(f"a{n}", call("later", id=f"c{n}"), f"got {n}", tools=[LATER]) for n in range(2)]
     last = llm("last", "last")
     both = ParallelAgent(name="both", sub_agents=agents)
@@ -343,7 +343,7 @@ async def test_core_3_10_two_branches_wait_and_are_answered_one_after_the_other(
     assert (got.outcome.status, [e.text for e in got.events]) == ("finished", ["got 0", "last"])
 
 
-async def test_core_3_10_an_agent_that_was_handed_over_to_goes_on_and_the_sequence_after_it():
+async def test_section_3_10_an_agent_that_was_handed_over_to_goes_on_and_the_sequence_after_it():
     after: list[str] = []
     helper = llm("helper", call("later", id="c1"), "helped", tools=[LATER])
     to_helper = call("transfer_to_agent", {"agent_name": "helper"})
@@ -356,7 +356,7 @@ async def test_core_3_10_an_agent_that_was_handed_over_to_goes_on_and_the_sequen
     assert after == ["first"]
 
 
-async def test_core_3_10_below_an_llm_root_the_flow_of_the_asker_is_finished_too():
+async def test_section_3_10_below_an_llm_root_the_flow_of_the_asker_is_finished_too():
     steps = SequentialAgent(
         name="steps", sub_agents=[llm("one", call("later", id="c1"), "1", tools=[LATER]), llm("two", "2")]
     )
@@ -367,7 +367,7 @@ async def test_core_3_10_below_an_llm_root_the_flow_of_the_asker_is_finished_too
     assert [(e.author, e.text) for e in got.events] == [("one", "1"), ("two", "2")]
 
 
-async def test_core_3_10_a_loop_goes_on_with_the_child_that_asked():
+async def test_section_3_10_a_loop_goes_on_with_the_child_that_asked():
     first = llm("first", "one", "one again")
     second = llm("second", call("later", id="c1"), "two", "two again", tools=[LATER])
     app = App(LoopAgent(name="app", sub_agents=[first, second], max_iterations=2))
@@ -511,7 +511,7 @@ async def test_an_agent_that_is_not_in_the_tree_can_be_run():
 
 @pytest.mark.parametrize("name", ["", "user", "two words", "1st", "a/b", "a.b", "{x}", "-x", "a\n", None, 7])
 @pytest.mark.parametrize("place", ["root", "child"])
-def test_core_12_31_bad_agent_names_are_refused_when_the_app_is_made(name: Any, place: str):
+def test_section_12_31_bad_agent_names_are_refused_when_the_app_is_made(name: Any, place: str):
     bad = saying(name)
     agent = bad if place == "root" else SequentialAgent(name="app", sub_agents=[bad])
     with pytest.raises(ConfigError, match="agent"):
@@ -519,7 +519,7 @@ def test_core_12_31_bad_agent_names_are_refused_when_the_app_is_made(name: Any, 
 
 
 @pytest.mark.parametrize("name", ["a", "weather_agent", "Größe", "agent-2", "_x"])
-def test_core_12_31_good_agent_names_are_taken(name: str):
+def test_section_12_31_good_agent_names_are_taken(name: str):
     assert App(saying(name)).trees[name].root.name == name
 
 
@@ -540,7 +540,7 @@ def test_core_87_repeated_agents_and_names_are_refused_when_the_app_is_made():
         App(SequentialAgent(name="app", sub_agents=[saying("app")]))
 
 
-def test_core_2_1_a_tree_that_holds_its_root_again_is_refused():
+def test_section_2_1_a_tree_that_holds_its_root_again_is_refused():
     children: list[Agent] = []
     root = SequentialAgent(name="app", sub_agents=children)
     children.append(root)
@@ -548,7 +548,7 @@ def test_core_2_1_a_tree_that_holds_its_root_again_is_refused():
         App(root)
 
 
-def test_core_2_1_what_is_no_agent_is_refused():
+def test_section_2_1_what_is_no_agent_is_refused():
     with pytest.raises(ConfigError, match="below 'app', not a str"):
         App(SequentialAgent(name="app", sub_agents=["helper"]))  # type: ignore[list-item]  # what a user may do
 

@@ -99,7 +99,7 @@ class Diary(Plugin):
 # ---- order
 
 
-async def test_core_7_the_order_of_all_hooks_of_one_tool_turn(scripted: Any):
+async def test_section_7_the_order_of_all_hooks_of_one_tool_turn(scripted: Any):
     seen: list[str] = []
     agent, _ = scripted(call("noop"), "done", tools=[noop])
     async with App(agent, plugins=[Diary(seen)]) as app:
@@ -123,7 +123,7 @@ async def test_core_7_the_order_of_all_hooks_of_one_tool_turn(scripted: Any):
     ]
 
 
-async def test_core_7_a_failing_tool_and_model_add_their_hooks(scripted: Any):
+async def test_section_7_a_failing_tool_and_model_add_their_hooks(scripted: Any):
     seen: list[str] = []
 
     def bad() -> str:
@@ -153,7 +153,7 @@ class Log(Plugin):
         self.seen.append(f"{self.name} after")
 
 
-async def test_core_7_plugins_go_in_order_and_after_hooks_in_the_same_order(scripted: Any):
+async def test_section_7_plugins_go_in_order_and_after_hooks_in_the_same_order(scripted: Any):
     seen: list[str] = []
     agent, _ = scripted("ok", before_model=lambda c, r: seen.append("agent"))
     await App(agent, plugins=[Log("p1", seen), Log("p2", seen)]).ask("hi")
@@ -236,7 +236,7 @@ async def test_core_47_an_error_that_nobody_mends_stays_the_same(scripted: Any):
     assert caught.value is failure
 
 
-async def test_core_38_after_model_sees_and_may_replace_pieces_too(serve: Serve, scripted: Any):
+async def test_section_3_8_after_model_sees_and_may_replace_pieces_too(serve: Serve, scripted: Any):
     def shout(ctx: CallbackContext, response: ModelResponse) -> ModelResponse:
         ctx.state["pieces"] = ctx.state.get("pieces", 0) + 1
         return ModelResponse(content=model_text(response.content.text.upper()))
@@ -302,7 +302,7 @@ async def test_before_model_edits_the_request_of_this_call_only(scripted: Any):
     assert config == GenerateConfig(headers={"A": "b"}, extra={"deep": {"k": 1}}), "agents are shared: never changed"
 
 
-async def test_core_12_8_state_and_artifacts_of_model_callbacks_are_on_the_event(serve: Serve, scripted: Any):
+async def test_section_12_8_state_and_artifacts_of_model_callbacks_are_on_the_event(serve: Serve, scripted: Any):
     async def before(ctx: CallbackContext, request: ModelRequest) -> None:
         ctx.state["n"] = ctx.state.get("n", 0) + 1
         await ctx.save_artifact("prompt.txt", Part(text="p"))
@@ -314,7 +314,7 @@ async def test_core_12_8_state_and_artifacts_of_model_callbacks_are_on_the_event
     assert [e["actions"]["artifactDelta"] for e in events] == [{"prompt.txt": 1}, {}, {"prompt.txt": 2}]
 
 
-async def test_core_12_8_state_of_a_model_callback_is_kept_when_the_model_says_nothing(scripted: Any):
+async def test_section_12_8_state_of_a_model_callback_is_kept_when_the_model_says_nothing(scripted: Any):
     def before(ctx: CallbackContext, request: ModelRequest) -> None:
         ctx.state["asked"] = True
 
@@ -325,7 +325,7 @@ async def test_core_12_8_state_of_a_model_callback_is_kept_when_the_model_says_n
     assert [(e.content, e.actions.state_delta) for e in got.events] == [(None, {"asked": True})]
 
 
-async def test_core_3_4_an_empty_answer_is_skipped_also_from_a_callback(scripted: Any):
+async def test_section_3_4_an_empty_answer_is_skipped_also_from_a_callback(scripted: Any):
     agent, _ = scripted(ModelResponse(content=Content(role="model", parts=[Part()])))
     assert (await App(agent).ask("hi")).events == []
     agent, _ = scripted(before_model=lambda c, r: ModelResponse())
@@ -335,7 +335,7 @@ async def test_core_3_4_an_empty_answer_is_skipped_also_from_a_callback(scripted
 # ---- agent callbacks
 
 
-async def test_core_3_2_before_agent_answers_in_place_of_the_body(scripted: Any):
+async def test_section_3_2_before_agent_answers_in_place_of_the_body(scripted: Any):
     def before(ctx: CallbackContext) -> Content:
         ctx.state["seen"] = 1
         return Content(parts=[Part(text="cached")])
@@ -349,14 +349,14 @@ async def test_core_3_2_before_agent_answers_in_place_of_the_body(scripted: Any)
     assert (model.requests, after) == ([], [])
 
 
-async def test_core_3_2_a_skipped_child_does_not_stop_its_siblings(scripted: Any):
+async def test_section_3_2_a_skipped_child_does_not_stop_its_siblings(scripted: Any):
     first, _ = scripted(name="first", before_agent=lambda c: model_text("skipped"))
     second, _ = scripted("two", name="second")
     got = await App(SequentialAgent(name="app", sub_agents=[first, second])).ask("hi")
     assert [(e.author, e.text) for e in got.events] == [("first", "skipped"), ("second", "two")]
 
 
-async def test_core_3_2_state_without_content_is_one_event_without_content(scripted: Any):
+async def test_section_3_2_state_without_content_is_one_event_without_content(scripted: Any):
     async def write(ctx: CallbackContext) -> None:
         ctx.state["k"] = ctx.state.get("k", 0) + 1
         await ctx.save_artifact("log", Part(text="x"))
@@ -371,13 +371,13 @@ async def test_core_3_2_state_without_content_is_one_event_without_content(scrip
     assert got.events[0].content is None
 
 
-async def test_core_3_2_after_agent_adds_one_event(scripted: Any):
+async def test_section_3_2_after_agent_adds_one_event(scripted: Any):
     agent, _ = scripted("ok", after_agent=[lambda c: None, lambda c: model_text("bye"), lambda c: model_text("no")])
     got = await App(agent).ask("hi")
     assert [e.text for e in got.events] == ["ok", "bye"]
 
 
-async def test_core_12_4_an_error_in_before_agent_ends_the_run(scripted: Any):
+async def test_section_12_4_an_error_in_before_agent_ends_the_run(scripted: Any):
     def fail(ctx: CallbackContext) -> None:
         raise BadRequest("no")
 
@@ -389,7 +389,7 @@ async def test_core_12_4_an_error_in_before_agent_ends_the_run(scripted: Any):
 
 
 @pytest.mark.parametrize("kind", ["function", "sequential", "loop"])
-async def test_core_3_2_every_kind_of_agent_has_its_callbacks(kind: str):
+async def test_section_3_2_every_kind_of_agent_has_its_callbacks(kind: str):
     async def body(ctx: RunContext) -> None:
         await ctx.emit(Event(content=model_text("body")))
 
@@ -457,7 +457,7 @@ async def test_core_31_the_replaced_user_message_is_what_the_agent_sees_and_what
     assert stored["events"][0]["actions"]["stateDelta"] == {"original": "hi"}
 
 
-async def test_core_2_2_an_error_in_on_user_message_ends_the_run_and_stores_nothing(serve: Serve, scripted: Any):
+async def test_section_2_2_an_error_in_on_user_message_ends_the_run_and_stores_nothing(serve: Serve, scripted: Any):
     async def refuse(ctx: CallbackContext, message: Content) -> None:
         raise BadRequest("not this")
 
@@ -468,7 +468,7 @@ async def test_core_2_2_an_error_in_on_user_message_ends_the_run_and_stores_noth
         assert (await talk.stored())["events"] == []
 
 
-async def test_core_2_2_6_12_3_before_run_answers_once_as_the_agent(serve: Serve, scripted: Any):
+async def test_section_2_2_6_12_3_before_run_answers_once_as_the_agent(serve: Serve, scripted: Any):
     async def answer(ctx: CallbackContext) -> Content:
         ctx.state["blocked"] = 1
         return Content(parts=[Part(text="closed today")])
@@ -489,7 +489,7 @@ async def test_core_2_2_6_12_3_before_run_answers_once_as_the_agent(serve: Serve
     assert seen == ["on_user_message", "on_event(text)", "after_run", "close"]
 
 
-async def test_core_2_2_state_that_before_run_and_after_run_write_is_stored(scripted: Any):
+async def test_section_2_2_state_that_before_run_and_after_run_write_is_stored(scripted: Any):
     async def write(ctx: CallbackContext) -> None:
         ctx.state["count"] = ctx.state.get("count", 0) + 1
 
@@ -501,7 +501,7 @@ async def test_core_2_2_state_that_before_run_and_after_run_write_is_stored(scri
 
 
 @pytest.mark.parametrize("where", ["before_run", "model", "agent", "callback"])
-async def test_core_2_2_6_after_run_runs_on_every_error(scripted: Any, where: str):
+async def test_section_2_2_6_after_run_runs_on_every_error(scripted: Any, where: str):
     after: list[str] = []
 
     def fail(*args: Any) -> None:
@@ -530,7 +530,7 @@ async def test_core_2_2_6_after_run_runs_on_every_error(scripted: Any, where: st
     assert after == ["after"]
 
 
-async def test_core_2_2_6_after_run_runs_when_the_run_is_cancelled(scripted: Any):
+async def test_section_2_2_6_after_run_runs_when_the_run_is_cancelled(scripted: Any):
     started = anyio.Event()
     after: list[str] = []
 
@@ -558,7 +558,7 @@ async def test_core_2_2_6_after_run_runs_when_the_run_is_cancelled(scripted: Any
         assert await state_of(app) == {"ended": True}
 
 
-async def test_core_2_2_6_every_after_run_runs_and_an_error_of_one_does_not_hide_the_runs_error(scripted: Any):
+async def test_section_2_2_6_every_after_run_runs_and_an_error_of_one_does_not_hide_the_runs_error(scripted: Any):
     after: list[str] = []
 
     async def fail(ctx: CallbackContext) -> None:
@@ -580,7 +580,7 @@ async def test_core_2_2_6_every_after_run_runs_and_an_error_of_one_does_not_hide
         await app.ask("hi")
 
 
-async def test_core_2_2_6_an_after_run_that_hangs_is_left_behind(
+async def test_section_2_2_6_an_after_run_that_hangs_is_left_behind(
     scripted: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     async def hang(ctx: CallbackContext) -> None:
@@ -595,7 +595,7 @@ async def test_core_2_2_6_an_after_run_that_hangs_is_left_behind(
 # ---- on_event
 
 
-async def test_core_2_2_7c_on_event_replaces_what_is_stored_and_what_is_sent(serve: Serve, scripted: Any):
+async def test_section_2_2_7c_on_event_replaces_what_is_stored_and_what_is_sent(serve: Serve, scripted: Any):
     async def hide(ctx: ReadContext, event: Event) -> Event | None:
         if "secret" not in event.text:
             return None
@@ -614,7 +614,7 @@ async def test_core_2_2_7c_on_event_replaces_what_is_stored_and_what_is_sent(ser
     assert model.prompt() == ["user: tell", "model: my ***", "user: more"]
 
 
-async def test_core_2_2_7c_an_error_in_on_event_drops_the_event_and_ends_the_run(serve: Serve, scripted: Any):
+async def test_section_2_2_7c_an_error_in_on_event_drops_the_event_and_ends_the_run(serve: Serve, scripted: Any):
     async def refuse(ctx: ReadContext, event: Event) -> None:
         if event.text == "bad":
             raise BadRequest("not this event")
@@ -626,7 +626,7 @@ async def test_core_2_2_7c_an_error_in_on_event_drops_the_event_and_ends_the_run
         assert [e["author"] for e in (await talk.stored())["events"]] == ["user"]
 
 
-async def test_core_2_2_5c_on_event_does_not_see_the_users_message(scripted: Any):
+async def test_section_2_2_5c_on_event_does_not_see_the_users_message(scripted: Any):
     seen: list[str] = []
     agent, _ = scripted("ok")
     got = await App(agent, plugins=[Diary(seen)]).ask("hi", config=RunConfig(yield_user_message=True))
@@ -690,7 +690,7 @@ async def test_FR_097_a_callback_that_exits_ends_the_run_and_not_the_server(serv
 # ---- ending a run
 
 
-async def test_core_12_13_a_tool_ends_the_run(scripted: Any):
+async def test_section_12_13_a_tool_ends_the_run(scripted: Any):
     def stop(ctx: ToolContext) -> str:
         """Stop."""
         ctx.end("seen enough")
@@ -706,7 +706,7 @@ async def test_core_12_13_a_tool_ends_the_run(scripted: Any):
     assert (len(model.requests), other_model.requests, seen) == (1, [], [])
 
 
-async def test_core_12_13_the_action_end_invocation_does_the_same(scripted: Any):
+async def test_section_12_13_the_action_end_invocation_does_the_same(scripted: Any):
     def stop(ctx: ToolContext) -> str:
         """Stop."""
         ctx.actions.end_invocation = True
@@ -720,7 +720,7 @@ async def test_core_12_13_the_action_end_invocation_does_the_same(scripted: Any)
 
 
 @pytest.mark.parametrize("where", ["before_agent", "before_model", "after_model"])
-async def test_core_12_13_a_callback_ends_the_run(scripted: Any, where: str):
+async def test_section_12_13_a_callback_ends_the_run(scripted: Any, where: str):
     def stop(ctx: CallbackContext, *args: Any) -> None:
         ctx.state["why"] = where
         ctx.end("stop")
@@ -735,7 +735,7 @@ async def test_core_12_13_a_callback_ends_the_run(scripted: Any, where: str):
     assert await state_of(app) == {"why": where}
 
 
-async def test_core_3_2_a_custom_agent_that_ends_the_run_skips_its_after_callback():
+async def test_section_3_2_a_custom_agent_that_ends_the_run_skips_its_after_callback():
     async def body(ctx: RunContext) -> str:
         await ctx.emit(Event(content=model_text("last")))
         return "ended"

@@ -45,7 +45,7 @@ def thought(text: str = "hmm") -> Content:
 # ---- the outer loop
 
 
-async def test_core_3_3_the_model_is_asked_until_its_answer_is_final(scripted: Any):
+async def test_section_3_3_the_model_is_asked_until_its_answer_is_final(scripted: Any):
     agent, model = scripted(call("look"), [call("look"), call("look")], "done", tools=[look])
     got = await App(agent).ask("hi")
     assert [(len(e.calls), len(e.responses), e.text) for e in got.events] == [
@@ -66,7 +66,7 @@ async def test_core_59_a_turn_of_thoughts_only_asks_again(scripted: Any):
     model.check()
 
 
-async def test_core_59_12_1_thoughts_alone_do_not_go_on_for_ever(scripted: Any):
+async def test_core_59_thoughts_alone_do_not_go_on_for_ever(scripted: Any):
     agent, model = scripted(*[thought()] * 50)
     got = await App(agent).ask("hi")
     assert (got.text, len(model.requests)) == ("", 3)
@@ -86,7 +86,9 @@ async def test_core_59_a_thought_with_an_error_code_is_final(scripted: Any):
 
 
 @pytest.mark.parametrize("budget", [1, 5])
-async def test_core_12_1_the_budget_of_model_calls_ends_the_run_with_an_error(serve: Serve, scripted: Any, budget: int):
+async def test_section_12_1_the_budget_of_model_calls_ends_the_run_with_an_error(
+    serve: Serve, scripted: Any, budget: int
+):
     from polyport.data.limits import Limits
 
     agent, model = scripted(*[call("look")] * 50, tools=[look])
@@ -101,7 +103,7 @@ async def test_core_12_1_the_budget_of_model_calls_ends_the_run_with_an_error(se
         assert texts(await talk.run()) == ["fresh"], "the budget is one of the run, not of the session"
 
 
-async def test_core_12_1_the_budget_is_shared_by_the_whole_tree():
+async def test_section_12_1_the_budget_is_shared_by_the_whole_tree():
     def endless(name: str) -> LlmAgent:
         return LlmAgent(name=name, model=ScriptedModel(*[call("look")] * 50), tools=[look])
 
@@ -111,7 +113,7 @@ async def test_core_12_1_the_budget_is_shared_by_the_whole_tree():
     assert sum(len(a.model.requests) for a in agents if isinstance(a.model, ScriptedModel)) == 7
 
 
-async def test_core_12_1_a_callbacks_answer_costs_no_call(scripted: Any):
+async def test_section_12_1_a_callbacks_answer_costs_no_call(scripted: Any):
     left = [1, 2, 3]
 
     def cached(ctx: CallbackContext, request: ModelRequest) -> ModelResponse | None:
@@ -122,12 +124,12 @@ async def test_core_12_1_a_callbacks_answer_costs_no_call(scripted: Any):
     assert (got.text, len(model.requests)) == ("done", 1)
 
 
-async def test_core_3_4_a_model_is_needed():
+async def test_section_3_4_a_model_is_needed():
     with pytest.raises(ConfigError, match="agent 'app' has no model"):
         App(LlmAgent(name="app"))
 
 
-async def test_core_3_4_a_missing_model_is_that_of_the_llm_agent_above(scripted: Any):
+async def test_section_3_4_a_missing_model_is_that_of_the_llm_agent_above(scripted: Any):
     child = LlmAgent(name="child")
     steps = SequentialAgent(name="steps", sub_agents=[child])
     root, model = scripted(call("transfer_to_agent", {"agent_name": "steps"}), "from the child", sub_agents=[steps])
@@ -136,7 +138,7 @@ async def test_core_3_4_a_missing_model_is_that_of_the_llm_agent_above(scripted:
     model.check()
 
 
-async def test_core_3_4_everything_the_model_told_is_on_the_event(scripted: Any):
+async def test_section_3_4_everything_the_model_told_is_on_the_event(scripted: Any):
     response = ModelResponse(
         content=model_text("x"),
         usage_metadata=Usage(prompt_token_count=3, total_token_count=5),
@@ -161,14 +163,14 @@ async def test_core_3_4_everything_the_model_told_is_on_the_event(scripted: Any)
     assert event.author == "app" and event.id and event.timestamp is not None
 
 
-async def test_core_3_4_an_error_answer_without_content_is_an_event_and_the_run_ends(scripted: Any):
+async def test_section_3_4_an_error_answer_without_content_is_an_event_and_the_run_ends(scripted: Any):
     agent, model = scripted(ModelResponse(error_code="SAFETY", error_message="blocked"))
     got = await App(agent).ask("hi")
     assert [(e.content, e.error_code) for e in got.events] == [(None, "SAFETY")]
     assert (got.outcome.status, len(model.requests)) == ("finished", 1)
 
 
-async def test_core_3_4_zero_parts_are_not_stored(scripted: Any):
+async def test_section_3_4_zero_parts_are_not_stored(scripted: Any):
     parts = [Part(), Part(text="x"), Part(), Part(thought_signature=b"s")]
     agent, _ = scripted(Content(role="model", parts=parts))
     (event,) = (await App(agent).ask("hi")).events
@@ -176,7 +178,7 @@ async def test_core_3_4_zero_parts_are_not_stored(scripted: Any):
     assert event.content.parts == [Part(text="x"), Part(thought_signature=b"s")]
 
 
-async def test_core_3_4_text_beside_calls_stays_and_calls_get_ids(scripted: Any):
+async def test_section_3_4_text_beside_calls_stays_and_calls_get_ids(scripted: Any):
     parts = [Part(text="let me see"), Part(function_call=call("look")), Part(function_call=call("look", id="own"))]
     agent, _ = scripted(Content(parts=parts), "done", tools=[look])
     got = await App(agent).ask("hi")
@@ -262,7 +264,7 @@ async def test_FR_221_one_invocation_id_and_times_that_do_not_fall(serve: Serve,
     assert len({e["id"] for e in stored}) == len(stored)
 
 
-async def test_core_1_1_ids_and_times_come_from_the_seams(scripted: Any):
+async def test_section_1_1_ids_and_times_come_from_the_seams(scripted: Any):
     numbers, clock = itertools.count(1), itertools.count(1_000_000_000)
     seams = Seams(clock=lambda: float(next(clock)), new_id=lambda: f"id{next(numbers)}")
     agent, _ = scripted(call("look"), "done", tools=[look])
@@ -308,7 +310,7 @@ async def test_core_30_without_the_setting_a_blob_stays_in_the_event(scripted: A
     assert stored.content is not None and stored.content.parts[0].inline_data is not None
 
 
-async def test_core_2_2_5_a_message_without_a_role_is_the_users(scripted: Any):
+async def test_section_2_2_5_a_message_without_a_role_is_the_users(scripted: Any):
     agent, model = scripted("ok")
     app = App(agent)
     await app.ask(Content(parts=[Part(text="hi")]), session="s1")
@@ -317,7 +319,7 @@ async def test_core_2_2_5_a_message_without_a_role_is_the_users(scripted: Any):
     assert model.requests[0].contents[0].role == "user"
 
 
-async def test_core_12_4_the_first_error_ends_the_run_and_no_next_child_begins(scripted: Any):
+async def test_section_12_4_the_first_error_ends_the_run_and_no_next_child_begins(scripted: Any):
     first, _ = scripted(ValueError("boom"), name="first")
     second, model = scripted(name="second")
     for kind in (SequentialAgent, LoopAgent):
@@ -327,7 +329,7 @@ async def test_core_12_4_the_first_error_ends_the_run_and_no_next_child_begins(s
     assert model.requests == []
 
 
-async def test_core_12_6_one_agent_serves_many_runs_at_once():
+async def test_section_12_6_one_agent_serves_many_runs_at_once():
     """Runs that overlap: each asks the same agent object, and each sees its own history and its own state."""
     import anyio
 
@@ -439,7 +441,7 @@ async def test_FR_113_an_agent_that_never_yields_gives_no_events(serve: Serve):
         assert await talk.sse() == []
 
 
-async def test_core_2_2_7_an_agent_reads_its_own_writes_at_once():
+async def test_section_2_2_7_an_agent_reads_its_own_writes_at_once():
     seen: list[int] = []
 
     async def body(ctx: RunContext) -> None:
@@ -454,15 +456,20 @@ async def test_core_2_2_7_an_agent_reads_its_own_writes_at_once():
     assert seen == [2, 3, 4, 4]
 
 
-async def test_core_37_node_info_and_output_reach_the_consumer(serve: Serve):
-    """messageAsOutput belongs to the graph engine; here an event keeps what its author put on it."""
-
+async def test_core_37_a_message_that_is_the_output_is_sent_once(serve: Serve):
     async def body(ctx: RunContext) -> None:
         await ctx.emit(Event(output={"n": 1}, node_info=NodeInfo(path="wf@1/n@1"), routes=["a"]))
+        says = NodeInfo(path="wf@1/m@1", message_as_output=True)
+        await ctx.emit(Event(output={"n": 2}, node_info=says, content=model_text('{"n": 2}')))
+        await ctx.emit(Event(output={"n": 3}, node_info=says))
 
     async with serve(FunctionAgent(name="app", function=body)) as talk:
-        (event,) = await talk.run()
-    assert (event["output"], event["nodeInfo"], event["routes"]) == ({"n": 1}, {"path": "wf@1/n@1"}, ["a"])
+        events = await talk.run()
+        stored = (await talk.stored())["events"][1:]
+    assert [(e.get("output"), texts([e])) for e in events] == [({"n": 1}, []), (None, ['{"n": 2}']), ({"n": 3}, [])]
+    assert [e.get("output") for e in stored] == [{"n": 1}, None, {"n": 3}]
+    assert events[0]["nodeInfo"] == {"path": "wf@1/n@1"} and events[0]["routes"] == ["a"]
+    assert events[1]["nodeInfo"]["messageAsOutput"] is True
 
 
 # ---- leaving loops
@@ -528,7 +535,7 @@ async def test_core_86_a_last_word_beside_calls_keeps_its_text(scripted: Any):
     assert got.text == "bye" and got.events[-1].calls == []
 
 
-async def test_core_3_9_skip_summarization_ends_the_turn_without_another_model_call(scripted: Any):
+async def test_section_3_9_skip_summarization_ends_the_turn_without_another_model_call(scripted: Any):
     def show(ctx: ToolContext) -> dict[str, Any]:
         """Show."""
         ctx.actions.skip_summarization = True
@@ -541,7 +548,7 @@ async def test_core_3_9_skip_summarization_ends_the_turn_without_another_model_c
     assert got.events[1].actions.skip_summarization
 
 
-async def test_core_12_22_a_history_with_an_open_call_is_repaired(scripted: Any):
+async def test_section_12_22_a_history_with_an_open_call_is_repaired(scripted: Any):
     """A run that ended between a call and its result does not poison the session."""
 
     def stop(ctx: CallbackContext, response: ModelResponse) -> None:
@@ -557,7 +564,7 @@ async def test_core_12_22_a_history_with_an_open_call_is_repaired(scripted: Any)
     assert lines[1] == "model: call look({})" and lines[2].startswith("user: result look")
 
 
-async def test_core_13_3_prompts_are_built_from_new_events_only_once(scripted: Any):
+async def test_prompts_are_built_from_new_events_only_once(scripted: Any):
     """Requests of one run hold the history up to their own moment, not later."""
     agent, model = scripted(call("look"), call("look"), "done", tools=[look])
     await App(agent).ask("hi")

@@ -102,7 +102,7 @@ def _peek(seen: list[Any]) -> Any:
 # ---- whose writes are seen when
 
 
-async def test_core_12_7_a_write_comes_true_with_its_event_only(scripted: Any):
+async def test_section_12_7_a_write_comes_true_with_its_event_only(scripted: Any):
     """Two tools of one answer: neither sees the other's write; the next call of the model sees both."""
     seen: list[Any] = []
     written = anyio.Event()
@@ -127,7 +127,7 @@ async def test_core_12_7_a_write_comes_true_with_its_event_only(scripted: Any):
     assert "k=new." in model.requests[1].system
 
 
-async def test_core_12_7_what_a_failed_run_wrote_and_did_not_commit_is_not_kept(scripted: Any):
+async def test_section_12_7_what_a_failed_run_wrote_and_did_not_commit_is_not_kept(scripted: Any):
     def write(ctx: CallbackContext, request: ModelRequest) -> None:
         ctx.state["k"] = 1
         raise BadRequest("no")
@@ -273,7 +273,7 @@ async def test_core_70_the_identity_is_told_and_has_no_clause_without_descriptio
     assert "Tells jokes." in model(described).requests[0].system
 
 
-async def test_core_3_5_a_global_instruction_counts_at_the_root_only_or_for_itself_below_another_kind():
+async def test_section_3_5_a_global_instruction_counts_at_the_root_only_or_for_itself_below_another_kind():
     child = llm("child", "a", global_instruction="not this")
     root = llm("app", call("transfer_to_agent", {"agent_name": "child"}), global_instruction="root", sub_agents=[child])
     await App(root).ask("hi")

@@ -165,7 +165,7 @@ async def test_core_50_a_plugins_tool_answer_suppresses_the_agents_own_callback(
     assert own == []
 
 
-async def test_core_3_9_an_unknown_tool_is_told_to_the_model_and_may_be_mended(scripted: Any):
+async def test_section_3_9_an_unknown_tool_is_told_to_the_model_and_may_be_mended(scripted: Any):
     asked: list[Any] = []
 
     def mend(ctx: ToolContext, tool: Tool | None, args: dict[str, Any], error: Exception) -> Any:
@@ -448,7 +448,7 @@ async def test_duplicate_tool_names_are_refused_when_the_app_is_made(scripted: A
 @pytest.mark.parametrize(
     "name", ["adk_request_confirmation", "adk_request_credential", "adk_request_input", "set_model_response"]
 )
-def test_core_12_31_reserved_tool_names_are_refused_when_the_app_is_made(scripted: Any, name: str):
+def test_section_12_31_reserved_tool_names_are_refused_when_the_app_is_made(scripted: Any, name: str):
     agent, _ = scripted(tools=[make_tool(good, name=name)])
     with pytest.raises(ConfigError, match=f"{name}.*reserved"):
         App(agent)
@@ -677,7 +677,7 @@ async def test_core_36_the_outcome_of_a_run_with_an_interim_result_is_paused(scr
     assert (got.outcome.status, got.text) == ("paused", "I have asked.")
 
 
-async def test_core_3_10_a_null_result_ends_the_turn_and_the_answer_goes_on(scripted: Any):
+async def test_section_3_10_a_null_result_ends_the_turn_and_the_answer_goes_on(scripted: Any):
     after: list[str] = []
     agent, model = scripted(
         call("later", id="c1"), "thanks", tools=[LATER], after_agent=lambda c: after.append("after")
@@ -693,7 +693,7 @@ async def test_core_3_10_a_null_result_ends_the_turn_and_the_answer_goes_on(scri
     assert "long-running" in declared and "do not call it again" in declared
 
 
-async def test_core_3_10_many_results_for_one_call_and_the_tool_runs_once(scripted: Any):
+async def test_section_3_10_many_results_for_one_call_and_the_tool_runs_once(scripted: Any):
     ran: list[int] = []
 
     def job() -> dict[str, str]:
@@ -713,7 +713,7 @@ async def test_core_3_10_many_results_for_one_call_and_the_tool_runs_once(script
     assert [line for line in prompt if "result job" in line] == ["user: result job {'status': 'full'}"]
 
 
-async def test_core_3_10_a_long_running_tool_that_fails_does_not_wait(scripted: Any):
+async def test_section_3_10_a_long_running_tool_that_fails_does_not_wait(scripted: Any):
     def broken() -> None:
         """Break."""
         raise ValueError("no")
@@ -723,7 +723,7 @@ async def test_core_3_10_a_long_running_tool_that_fails_does_not_wait(scripted: 
     assert (got.outcome.status, got.text) == ("finished", "sorry")
 
 
-async def test_core_3_10_what_a_waiting_tool_asked_for_is_not_lost(scripted: Any):
+async def test_section_3_10_what_a_waiting_tool_asked_for_is_not_lost(scripted: Any):
     def stop(ctx: ToolContext) -> None:
         """Wait, and end the run."""
         ctx.state["asked"] = True
@@ -806,7 +806,7 @@ async def test_FR_068_a_made_up_call_id_works_after_a_restart(scripted: Any, tmp
     assert model.prompt() == ["user: hi", "model: call later({})", "user: result later {'x': 1}"]
 
 
-async def test_FR_113_an_unavailable_store_names_itself(scripted: Any):
+async def test_FR_100_an_unavailable_store_names_itself(scripted: Any):
     agent, _ = scripted(instruction="{artifact.note}")
     with pytest.raises(Unavailable, match="artifact store"):
         await App(agent, stores=Stores(MemorySessions())).ask("hi")

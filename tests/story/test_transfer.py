@@ -93,7 +93,7 @@ def test_core_73_whom_an_agent_may_hand_over_to(shape: str):
     assert {a.name for a in targets(tree, me)} == wanted
 
 
-async def test_core_3_7_the_declaration_lists_an_enum_and_the_instruction_describes_it():
+async def test_section_3_7_the_declaration_lists_an_enum_and_the_instruction_describes_it():
     child = llm("child", "hello", description="Knows the weather.")
     peer = llm("peer")
     root = llm("root", to("child"), sub_agents=[child, peer])
@@ -108,7 +108,7 @@ async def test_core_3_7_the_declaration_lists_an_enum_and_the_instruction_descri
     assert "your parent, root" in model(child).requests[0].system
 
 
-async def test_core_3_7_without_targets_there_is_no_tool_and_no_text():
+async def test_section_3_7_without_targets_there_is_no_tool_and_no_text():
     agent = llm("alone", "hi")
     await App(agent).ask("hi")
     assert model(agent).requests[0].tools == []
@@ -118,7 +118,7 @@ async def test_core_3_7_without_targets_there_is_no_tool_and_no_text():
 # ---- what happens
 
 
-async def test_core_3_7_call_result_then_the_targets_events(serve: Serve):
+async def test_section_3_7_call_result_then_the_targets_events(serve: Serve):
     child = llm("child", "I am the child")
     root = llm("root", to("child"), sub_agents=[child])
     async with serve(root) as talk:
@@ -173,7 +173,7 @@ async def test_FR_107_ping_pong_stops_at_the_call_limit_with_an_error(serve: Ser
     assert len(model(a).requests) + len(model(b).requests) == budget
 
 
-async def test_core_3_9_other_calls_of_the_answer_run_before_the_hand_over():
+async def test_section_3_9_other_calls_of_the_answer_run_before_the_hand_over():
     ran: list[str] = []
 
     def work() -> str:
@@ -188,7 +188,7 @@ async def test_core_3_9_other_calls_of_the_answer_run_before_the_hand_over():
     assert [r.name for r in got.events[1].responses] == ["transfer_to_agent", "work"]
 
 
-async def test_core_3_2_after_agent_of_those_who_handed_over_comes_last_first():
+async def test_section_3_2_after_agent_of_those_who_handed_over_comes_last_first():
     seen: list[str] = []
 
     def note(ctx: Any) -> None:
@@ -201,7 +201,7 @@ async def test_core_3_2_after_agent_of_those_who_handed_over_comes_last_first():
     assert seen == ["c", "b", "a"]
 
 
-async def test_core_3_7_before_agent_of_the_target_may_answer():
+async def test_section_3_7_before_agent_of_the_target_may_answer():
     from polyport.data.content import model_text
 
     child = llm("child", before_agent=lambda c: model_text("closed"))
@@ -209,21 +209,21 @@ async def test_core_3_7_before_agent_of_the_target_may_answer():
     assert (await App(root).ask("hi")).text == "closed"
 
 
-async def test_core_3_7_a_workflow_may_be_the_target():
+async def test_section_3_7_a_workflow_may_be_the_target():
     steps = SequentialAgent(name="steps", sub_agents=[llm("one", "1"), llm("two", "2")])
     root = llm("root", to("steps"), sub_agents=[steps])
     got = await App(root).ask("hi")
     assert [(e.author, e.text) for e in got.events][2:] == [("one", "1"), ("two", "2")]
 
 
-async def test_core_3_7_a_hand_over_inside_a_sequence_goes_on_with_the_sequence():
+async def test_section_3_7_a_hand_over_inside_a_sequence_goes_on_with_the_sequence():
     helper = llm("helper", "helped")
     first = llm("first", to("helper"), sub_agents=[helper])
     got = await App(SequentialAgent(name="app", sub_agents=[first, llm("second", "then")])).ask("hi")
     assert [e.text for e in got.events if e.text] == ["helped", "then"]
 
 
-async def test_core_3_7_escalation_of_the_target_leaves_the_loop_around_the_one_who_handed_over():
+async def test_section_3_7_escalation_of_the_target_leaves_the_loop_around_the_one_who_handed_over():
     def leave(ctx: ToolContext) -> str:
         """Leave."""
         ctx.actions.escalate = True

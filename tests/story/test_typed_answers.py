@@ -184,7 +184,7 @@ async def test_core_38_one_event_and_the_parsed_value_in_state(scripted: Any):
     assert await state_of(app) == {"plan": {"title": "x", "steps": 3}}
 
 
-async def test_core_12_23_state_of_callbacks_is_kept_when_an_answer_is_asked_for_again(scripted: Any):
+async def test_section_12_23_state_of_callbacks_is_kept_when_an_answer_is_asked_for_again(scripted: Any):
     asked: list[int] = []
 
     def before(ctx: Any, request: Any) -> None:
@@ -262,7 +262,7 @@ async def test_core_75_output_key_is_not_written_by_pieces_or_by_other_agents(se
         assert [e["actions"]["stateDelta"] for e in events] == [{}, {}, {"r": "xy"}]
 
 
-async def test_core_12_23_output_key_is_not_blanked_by_an_exit_tool(scripted: Any):
+async def test_section_12_23_output_key_is_not_blanked_by_an_exit_tool(scripted: Any):
     def leave(ctx: ToolContext) -> dict[str, Any]:
         """Leave."""
         ctx.actions.escalate = True

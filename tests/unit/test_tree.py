@@ -30,7 +30,7 @@ def tree_of(root: Agent) -> AgentTree:
     return AgentTree(root, bind)
 
 
-def test_core_2_1_parents_and_names():
+def test_section_2_1_parents_and_names():
     deep = llm("deep")
     middle = SequentialAgent(name="middle", sub_agents=[deep])
     root = llm("root", middle, llm("other"), model=ScriptedModel())
@@ -41,7 +41,7 @@ def test_core_2_1_parents_and_names():
     assert tree.parent(llm("stranger")) is None
 
 
-def test_core_3_1_a_model_is_inherited_through_flows():
+def test_section_3_1_a_model_is_inherited_through_flows():
     model, other = ScriptedModel(), ScriptedModel()
     low = llm("low")
     own = llm("own", low, model=other)
@@ -80,7 +80,7 @@ def noop() -> None:
         ([make_tool(noop, name="set_model_response")], "'set_model_response', which is reserved"),
     ],
 )
-def test_core_12_31_names_of_tools(tools: list[Any], words: str):
+def test_section_12_31_names_of_tools(tools: list[Any], words: str):
     with pytest.raises(ConfigError, match=words):
         tree_of(llm("root", llm("me", model=ScriptedModel(), tools=tools), model=ScriptedModel()))
 

@@ -45,6 +45,8 @@ class Commit:
     async def __call__(self, event: Event) -> Event:
         """Store and publish; the event as stored. A partial event is only published. Superseded when another run owns the
         session now; TimedOut when the store hangs."""
+        if event.node_info is not None and event.node_info.message_as_output and event.content is not None:
+            event = structs.replace(event, output=None)  # the message says it already (spec core 2.2.7b)
         if self._on_event:
             event = await self._plugins(event)
         if event.partial:

@@ -74,8 +74,7 @@ class RunScope:
     resumed: bool = False
     """Whether the run died once and goes on now."""
     askers: set[str] = field(default_factory=set[str])
-    """The agents, by name, with which this run goes on: their calls are answered now, or they were at work when it died. An
-    agent is taken out when its turn begins."""
+    """Names of the agents with which this run goes on: their calls are answered now, or they were at work when it died."""
     uploads: tuple[Content, Content] | None = None
     """The user's message as stored and as sent, when its files became artifacts."""
     calls_left: int = 0
@@ -189,14 +188,8 @@ class RunContext(ReadContext):
         """`event` with what is missing filled in."""
         if not isinstance(event, Event):  # pyright: ignore[reportUnnecessaryIsInstance]  user code is not checked
             raise AgentError(f"agent {self.agent.name!r} emitted a {type(event).__name__}, not an Event")
-        if (
-            event.id
-            and event.timestamp
-            and event.author
-            and event.invocation_id
-            and (event.branch or not self.branch)
-            and (event.isolation_scope or not self.isolation_scope)
-        ):
+        placed = (event.branch or not self.branch) and (event.isolation_scope or not self.isolation_scope)
+        if placed and event.id and event.timestamp and event.author and event.invocation_id:
             return event
         seams = self.scope.seams
         author = "user" if event.content is not None and event.content.role == "user" else self.agent.name
