@@ -36,8 +36,8 @@ class LoggingPlugin(Plugin):
         return self._logger.isEnabledFor(self._level)
 
     def _say(self, ctx: ReadContext, hook: str, *facts: str) -> None:
-        said = " ".join(fact for fact in facts if fact)
-        self._logger.log(self._level, "%s %s agent=%s %s", ctx.invocation_id, hook, ctx.agent_name, said)
+        said = "".join(f" {fact}" for fact in facts if fact)
+        self._logger.log(self._level, "%s %s agent=%s%s", ctx.invocation_id, hook, ctx.agent_name, said)
 
     async def on_user_message(self, ctx: CallbackContext, message: Content) -> None:
         if self._on:
