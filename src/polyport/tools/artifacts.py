@@ -11,7 +11,7 @@ from typing import Any, cast
 from polyport.codec import encode
 from polyport.data.content import Content, Part
 from polyport.data.model import ModelRequest, ToolDeclaration
-from polyport.errors import BadRequest, ConfigError, NotFound
+from polyport.errors import BadRequest, ConfigError, NotFound, Unavailable
 from polyport.ports.agent import CallbackContext, Tool, ToolContext
 from polyport.tools.blocks import add_instruction
 
@@ -77,7 +77,7 @@ class LoadArtifacts(Tool):
                     ctx.agent_name,
                 )
             return
-        known = await ctx.artifact_names()
+        known = await self._known(ctx)
         if known:
             add_instruction(
                 request,
@@ -94,22 +94,35 @@ class LoadArtifacts(Tool):
         answers = [r.response or {} for r in last.responses if r.name == self.name]
         return _names([name for answer in answers for name in _names(answer.get("artifact_names"), lenient=True)])
 
+    async def _known(self, ctx: CallbackContext) -> list[str]:
+        try:
+            return await ctx.artifact_names()
+        except Unavailable as error:
+            log.warning("the artifacts of %s cannot be listed: %s", ctx.session.key, error)
+            return []
+
     async def _shown(self, ctx: CallbackContext, names: Iterable[str]) -> list[Content]:
         shown: list[Content] = []
         room = self._max_request_bytes
         for name in names:
             try:
-                part = await ctx.load_artifact(name)
-            except NotFound:
-                shown.append(_told(name, "is not there any more."))
-                continue
-            size = len(part.inline_data.data) if part.inline_data is not None else len((part.text or "").encode())
+                content = _as_shown(name, await ctx.load_artifact(name))
+            except (NotFound, BadRequest):  # a name that is none stands in a response that somebody else made
+                content = _told(name, "is not there (any more).")
+            except Unavailable as error:
+                log.warning("artifact %r of %s cannot be loaded: %s", name, ctx.session.key, error)
+                content = _told(name, "cannot be loaded now.")
+            size = sum(map(_size, content.parts[1:]))
             if size > room:
-                shown.append(_told(name, f"has {size} bytes, which is more than there is room for ({room} bytes)."))
-                continue
-            room -= size
-            shown.append(_as_shown(name, part))
+                content = _told(name, f"has {size} bytes, which is more than there is room for ({room} bytes).")
+            else:
+                room -= size
+            shown.append(content)
         return shown
+
+
+def _size(part: Part) -> int:
+    return len(part.inline_data.data) if part.inline_data is not None else len((part.text or "").encode())
 
 
 def _as_shown(name: str, part: Part) -> Content:
