@@ -60,6 +60,15 @@ def json_safe(value: Any, where: str) -> Any:
         raise BadRequest(f"{where} cannot be stored as JSON: {error}", where) from None
 
 
+def own(value: Any) -> Any:
+    """A copy of plain JSON data, which the reader may change."""
+    if isinstance(value, dict):
+        return {key: own(item) for key, item in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [own(item) for item in cast("list[Any]", value)]
+    return value
+
+
 def check_depth(body: bytes, limit: int = MAX_DEPTH) -> None:
     """BadRequest when the JSON in `body` nests deeper than `limit`. Cheap when it has few brackets at all."""
     if body.count(b"[") + body.count(b"{") <= limit:

@@ -6,8 +6,9 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from polyport import App, LlmAgent, ModelResponse, Plugin, RunConfig, SequentialAgent
+from polyport import App, LlmAgent, ModelResponse, Plugin, RunConfig, SequentialAgent, ToolContext
 from polyport.data.content import model_text
+from polyport.data.limits import Limits
 from polyport.errors import AgentError, ConfigError, RunCancelled
 from polyport.testing import ScriptedModel, call, chunks
 
@@ -146,3 +147,26 @@ async def test_plugins_are_closed_and_an_app_can_be_entered_again():
     assert closed == ["x"]
     async with app:
         assert (await app.ask("x")).text == "2"
+
+
+async def test_the_limits_of_the_app_hold_for_ask_as_well():
+    model = ScriptedModel(*[call("f")] * 2)
+    app = App(LlmAgent(name="app", model=model, tools=[f]), limits=Limits(max_llm_calls=2, history_window=1))
+    with pytest.raises(AgentError, match="budget of 2"):
+        await app.ask("x")
+
+
+async def test_state_is_read_as_a_copy_and_changed_by_setting_it():
+    seen: list[Any] = []
+
+    def note(ctx: ToolContext) -> str:
+        """Note."""
+        ctx.state["list"].append(2)
+        seen.append(ctx.state["list"])
+        ctx.state["list"] = [*ctx.state["list"], 3]
+        return "noted"
+
+    app = App(LlmAgent(name="app", model=ScriptedModel(call("note"), "ok"), tools=[note]))
+    reply = await app.ask("x", state={"list": [1]}, session="s")
+    assert seen == [[1]]
+    assert reply.events[1].actions.state_delta == {"list": [1, 3]}

@@ -12,15 +12,16 @@ Ending = Literal["done", "paused", "escalated", "ended"]
 
 
 class RunConfig(Struct, frozen=True, kw_only=True):
-    """Settings of one run. `streaming` asks for partial events. `max_llm_calls` counts over the whole tree of agents."""
+    """Settings of one run. `streaming` asks for partial events. `max_llm_calls` counts over the whole tree of agents. None
+    is what the app's Limits say."""
 
     streaming: bool = False
     save_input_blobs: bool = False
     yield_user_message: bool = False
-    max_llm_calls: int = 100
+    max_llm_calls: int | None = None
     timeout_s: float | None = None
     history_window: int | None = None
-    """How many of the newest events go into prompts; None is all."""
+    """How many of the newest events go into prompts."""
     metadata: dict[str, Any] = {}
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from polyport.codec import json_safe
+from polyport.codec import json_safe, own
 from polyport.data.event import Event
 
 APP, USER, TEMP = "app:", "user:", "temp:"
@@ -86,6 +86,8 @@ def without_temp(delta: dict[str, Any]) -> dict[str, Any]:
 class State(MutableMapping[str, Any]):
     """A view of session state: reads fall through to the committed state, writes go to `delta`.
 
+    A list or dict is read as a copy: change it and set the key again.
+
     A value must have a JSON form; otherwise the write raises BadRequest naming the key. There is no deletion in the state
     protocol: `del` stores null.
     """
@@ -97,9 +99,7 @@ class State(MutableMapping[str, Any]):
         self.delta = delta
 
     def __getitem__(self, key: str) -> Any:
-        if key in self.delta:
-            return self.delta[key]
-        return self._base[key]
+        return own(self.delta[key] if key in self.delta else self._base[key])
 
     def __setitem__(self, key: str, value: Any) -> None:
         self.delta[key] = json_safe(value, f"state key {key!r}")

@@ -17,6 +17,7 @@ from polyport.data.event import Event, new_actions
 from polyport.data.run import Ending, RunOutcome, RunRequest
 from polyport.data.session import Session
 from polyport.engine.commit import Commit, Publish
+from polyport.engine.compaction import Compactor
 from polyport.engine.contained import Contained
 from polyport.engine.flow import asker_below, point
 from polyport.engine.hooks import Callbacks, first, wrap
@@ -44,6 +45,7 @@ class Engine:
     stores: Stores
     hooks: Hooks
     seams: Seams
+    compaction: Compactor | None = None
 
     async def execute(
         self, run_id: str, request: RunRequest, session: Session, publish: Publish, sinks: Sequence[Sink] = ()
@@ -66,7 +68,7 @@ class Engine:
             run_agent=run_agent,
             user_content=message if message is not None else message_of(session.events, run_id),
             resumed=message is None,
-            calls_left=request.config.max_llm_calls,
+            calls_left=request.config.max_llm_calls or 0,
         )
         start = pick_start(self.tree, session.events, message, run_id)
         scope.askers.update(start.askers)

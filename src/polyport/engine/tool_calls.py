@@ -55,7 +55,7 @@ async def run_calls(ctx: RunContext, agent: LlmSpec, box: Toolbox, calls: Sequen
 async def _one(ctx: RunContext, agent: LlmSpec, box: Toolbox, call: FunctionCall) -> Outcome:
     context = ToolContext(ctx, call.id)
     tool = box.by_name.get(call.name)
-    args = _own(call.args)
+    args = codec.own(call.args)  # the event that holds the call is not the tool's
     result, problem = await _tried(call.name, _run(context, agent, box, call.name, args))
     if problem is not None:
         asked = first(ctx.scope.hooks, "on_tool_error", agent.on_tool_error, context, tool, args, problem)
@@ -94,15 +94,6 @@ async def _tried(name: str, step: Awaitable[Any]) -> tuple[Any, Exception | None
             return await step, None
     except Exception as error:  # noqa: BLE001  every failure of a tool or its callbacks goes back to the model
         return None, error
-
-
-def _own(value: Any) -> Any:
-    """A copy of plain JSON data, which a tool may change: the event that holds the call is not its own."""
-    if isinstance(value, dict):
-        return {key: _own(item) for key, item in cast("dict[str, Any]", value).items()}
-    if isinstance(value, list):
-        return [_own(item) for item in cast("list[Any]", value)]
-    return value
 
 
 def _error_text(name: str, problem: BaseException) -> str:

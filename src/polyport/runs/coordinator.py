@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 import anyio.abc
+from msgspec import structs
 
 from polyport.data.event import Event
 from polyport.data.limits import Limits
@@ -73,6 +74,16 @@ class LiveRun(Feed):
             await self._ended.wait()
         return self.outcome
 
+    async def gone(self) -> None:
+        """Return when the run has ended and the session's summary, if one was due, is stored."""
+        if self.task is not None:
+            await self.task.wait()
+
+    def leave(self) -> None:
+        """Store no summary of the session any more, if the run has ended and is at that."""
+        if self.outcome is not None and self.task is not None:
+            self.task.cancel()
+
     @asynccontextmanager
     async def watching(self) -> AsyncGenerator[None]:
         self.watchers += 1
@@ -122,12 +133,13 @@ class Coordinator:
         self._closing = True
         with anyio.move_on_after(grace_s):
             for run in list(self._live.values()):
-                await run.wait()
+                await run.gone()
         for run in list(self._live.values()):
             run.cancel("the server is shutting down")
+            run.leave()
         with anyio.move_on_after(10):
             for run in list(self._live.values()):
-                await run.wait()
+                await run.gone()
 
     @property
     def serves(self) -> bool:
@@ -179,14 +191,14 @@ class Coordinator:
         return self._group
 
     async def _make_way(self, key: SessionKey) -> None:
-        """Deal with the active run of a session by the policy, before waiting for its end."""
-        if self.limits.on_busy == "reject":
+        """Deal with the active run of a session by the policy, before waiting for its end. One that has ended, and only stores
+        a summary, is waited for in any case."""
+        run_id = self._turns.holder(key)
+        run = self._live.get(run_id) if run_id else None
+        if self.limits.on_busy == "reject" and (run is None or run.outcome is None):
             raise Conflict(f"{key} has an active run; wait for it, or cancel it")
-        if self.limits.on_busy == "interrupt":
-            run_id = self._turns.holder(key)
-            run = self._live.get(run_id) if run_id else None
-            if run is not None:
-                run.cancel(INTERRUPTED)
+        if self.limits.on_busy == "interrupt" and run is not None:
+            run.cancel(INTERRUPTED)
 
     async def _load(self, request: RunRequest) -> Session:
         sessions = self.stores.sessions
@@ -230,11 +242,17 @@ class Coordinator:
     ) -> None:
         """One run's task. What ended the run is its outcome; only cancellation is raised."""
         outcome: RunOutcome | None = None
+        request = self._with_limits(request)
         limit = request.config.timeout_s or self.limits.run_timeout_s
         timer = asyncio.get_running_loop().call_later(limit, run.expire, limit)
         try:
             outcome = await self._execute(run, engine, request, session, sinks)
+            if engine.compaction is not None and outcome.error is None:
+                run.finish(outcome)  # its followers need not wait; the session is the run's until the summary is stored
+                await engine.compaction.compact(session, self.stores.sessions, engine.seams, run.id)
         except anyio.get_cancelled_exc_class():
+            if run.outcome is not None:
+                raise
             reason = run.reason or "the server is shutting down"
             if run.timed_out:
                 outcome = RunOutcome(status="failed", error=TimedOut(reason), reason=reason)
@@ -251,6 +269,16 @@ class Coordinator:
             del self._live[run.id]
             self._turns.leave(run.key)
             self._keep(run)
+
+    def _with_limits(self, request: RunRequest) -> RunRequest:
+        """What the request leaves open is what the limits say."""
+        given, limits = request.config, self.limits
+        config = structs.replace(
+            given,
+            max_llm_calls=limits.max_llm_calls if given.max_llm_calls is None else given.max_llm_calls,
+            history_window=given.history_window or limits.history_window,
+        )
+        return structs.replace(request, config=config)
 
     async def _execute(
         self, run: LiveRun, engine: Engine, request: RunRequest, session: Session, sinks: Sequence[Sink]
@@ -301,7 +329,7 @@ class Coordinator:
     async def cancel(self, run_id: str, reason: str) -> bool:
         """See ports.runs.Runs.cancel."""
         run = self._live.get(run_id)
-        if run is None:
+        if run is None or run.outcome is not None:
             return False
         run.cancel(reason)
         await run.wait()

@@ -8,12 +8,12 @@ import binascii
 import unicodedata
 from collections.abc import Iterable
 from datetime import UTC
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import structs
 
-from polyport.codec import encode, json_safe
+from polyport.codec import encode, json_safe, own
 from polyport.data.event import Event
 from polyport.data.session import TEMP, Session, SessionKey, StateDelta, split_delta, without_temp
 from polyport.errors import BadRequest
@@ -77,15 +77,6 @@ def as_stored(event: Event, seams: Seams) -> Event:
             requested_tool_confirmations=dict(actions.requested_tool_confirmations),
         ),
     )
-
-
-def own(value: Any) -> Any:
-    """A copy of plain JSON data that the reader may change."""
-    if isinstance(value, dict):
-        return {key: own(item) for key, item in cast("dict[str, Any]", value).items()}
-    if isinstance(value, list):
-        return [own(item) for item in cast("list[Any]", value)]
-    return value
 
 
 def owned(state: dict[str, Any]) -> dict[str, Any]:

@@ -86,7 +86,7 @@ class RunRoutes:
 
     async def _start(self, request: Request, *, detach: bool) -> Run:
         body = await request.json(RunBody)
-        run = await self._runs.start(run_request(body, self._limits), attached=not detach)
+        run = await self._runs.start(run_request(body), attached=not detach)
         request.run_id = run.id
         return run
 
@@ -193,7 +193,7 @@ class RunRoutes:
         raise Conflict(f"run {run_id!r} has ended already; there is nothing to cancel")
 
 
-def run_request(body: RunBody, limits: Limits) -> RunRequest:
+def run_request(body: RunBody) -> RunRequest:
     """The run that a body asks for. BadRequest naming what is missing."""
     for name, value in (("appName", body.app_name), ("userId", body.user_id), ("sessionId", body.session_id)):
         if not value:
@@ -211,8 +211,6 @@ def run_request(body: RunBody, limits: Limits) -> RunRequest:
         config=RunConfig(
             streaming=body.streaming,
             save_input_blobs=body.save_input_blobs_as_artifacts,
-            max_llm_calls=limits.max_llm_calls,
-            history_window=limits.history_window,
             metadata=body.custom_metadata or {},
         ),
     )
