@@ -145,6 +145,14 @@ async def test_models_that_are_cooling_down_are_better_than_none():
     assert [(await ask(model)).text for _ in range(2)] == ["o1", "one"]
 
 
+async def test_a_model_that_answered_again_is_well():
+    a, b = ScriptedModel(failing(), failing(), name="a"), ScriptedModel(failing(), "b1", "b2", name="b")
+    c = ScriptedModel("c1", failing(), name="c")
+    model = Fallback(a, b, c, seams=Seams(clock=Clock()))
+    assert [(await ask(model)).text for _ in range(3)] == ["c1", "b1", "b2"]
+    assert len(a.requests) == 2, "b was well again, so a was not asked a third time"
+
+
 async def test_headers_and_extra_are_for_the_first_model_unless_shared():
     config = GenerateConfig(headers={"x-key": "secret"}, extra={"provider": 1}, temperature=0.5)
     for share in (False, True):

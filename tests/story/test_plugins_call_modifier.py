@@ -133,7 +133,7 @@ async def test_pieces_of_a_call_do_not_show_extra_arguments_and_write_no_state(s
         pieces = [PartialArg(json_path="$.a", number_value=1), PartialArg(json_path="$.reason", string_value="be")]
         for made in (
             FunctionCall(id="c1", name="add", partial_args=pieces, will_continue=True),
-            FunctionCall(id="c1", name="add", args={"a": 1, "reason": "r"}),
+            FunctionCall(id="c2", name="add", args={"a": 1, "reason": "r"}),
         ):
             content = Content(role="model", parts=[Part(function_call=made)])
             await on_partial(ModelResponse(content=content, partial=True))

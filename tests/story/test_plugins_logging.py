@@ -92,6 +92,22 @@ async def test_bytes_are_told_by_size_only(scripted: Any, caplog: pytest.LogCapt
     assert lines(caplog)[0].endswith("5 bytes of image/png")
 
 
+class Off(logging.Logger):
+    """A logger whose levels are all off, and which is not to be bothered then."""
+
+    def isEnabledFor(self, level: int) -> bool:
+        return False
+
+    def log(self, *args: Any, **more: Any) -> None:
+        raise AssertionError("something was written though the level is off")
+
+
+async def test_off_means_that_nothing_is_even_put_together(scripted: Any):
+    agent, _ = scripted(call("bad", {"text": "x"}), ModelError("down"), tools=[bad])
+    with pytest.raises(ModelError):
+        await App(agent, plugins=[LoggingPlugin(logger=Off("off"))]).ask("hi")
+
+
 async def test_it_changes_nothing_and_says_nothing_when_the_level_is_off(
     serve: Serve, scripted: Any, caplog: pytest.LogCaptureFixture
 ):

@@ -4,13 +4,14 @@ import logging
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from polyport import App, CallbackContext, LlmAgent, ModelResponse, SequentialAgent
+from polyport import App, CallbackContext, Content, LlmAgent, ModelResponse, Part, SequentialAgent
 from polyport.data.content import model_text
 from polyport.data.model import Usage
 from polyport.errors import ConfigError, ModelError
 from polyport.plugins import Price, RunUsage, UsagePlugin, UsageTotals
-from polyport.testing import ScriptedModel
+from polyport.testing import ScriptedModel, call
 
 PRICES = {"cheap": Price(input=1.0, output=4.0, cached_input=0.25), "dear-001": Price(input=10.0, output=30.0)}
 
@@ -98,6 +99,23 @@ async def test_memory_is_bounded(scripted: Any):
     assert [t and t.input_tokens for t in known] == [None, 2, 3]
     with pytest.raises(ConfigError, match="keep_runs of UsagePlugin is 0"):
         UsagePlugin(keep_runs=0)
+
+
+async def test_a_run_that_goes_on_is_not_forgotten_for_one_that_has_ended(scripted: Any):
+    plugin = UsagePlugin(keep_runs=2)
+    runs: list[str] = []
+
+    async def other() -> str:
+        """Run something else meanwhile."""
+        runs.append((await app.ask("hi", session="meanwhile")).events[0].invocation_id)
+        return "ok"
+
+    first = structs.replace(said("", prompt=1), content=Content(parts=[Part(function_call=call("other", id="c1"))]))
+    agent, _ = scripted(first, said("x", prompt=10), said("y", prompt=2), said("z", prompt=4), tools=[other])
+    async with App(agent, plugins=[plugin]) as app:
+        runs += [(await app.ask("hi", session=s)).events[0].invocation_id for s in ("long", "last")]
+    known = [plugin.totals(run) for run in runs]
+    assert [t and t.input_tokens for t in known] == [None, 3, 4]
 
 
 def test_prices_without_a_cache_price_count_cached_tokens_as_input():
