@@ -12,11 +12,13 @@ from typing import Any, cast
 import anyio
 from msgspec import Struct
 
+from polyport.data.compaction import CompactionConfig
 from polyport.data.content import Content, user_text
 from polyport.data.event import Event
 from polyport.data.limits import Limits
 from polyport.data.run import RunConfig, RunOutcome, RunRequest
 from polyport.data.session import SessionKey
+from polyport.engine.compaction import Compactor, make_compactor
 from polyport.engine.hooks import hook_table
 from polyport.engine.runner import Engine
 from polyport.engine.spec import LlmSpec
@@ -61,6 +63,7 @@ class App:
         plugins: Sequence[Plugin] = (),
         limits: Limits | None = None,
         guard: Guard | None = None,
+        compaction: CompactionConfig | Mapping[str, CompactionConfig] | None = None,
         seams: Seams = REAL,
     ) -> None:
         self.stores = _stores(stores, seams)
@@ -69,7 +72,11 @@ class App:
         hooks = hook_table(self.plugins)
         self._models: dict[str, Model] = {}
         self.trees = {name: AgentTree(agent, self._bind) for name, agent in _named(agents).items()}
-        engines = {name: Engine(tree, self.stores, hooks, seams) for name, tree in self.trees.items()}
+        self._compactors = self._make_compactors(compaction)
+        engines = {
+            name: Engine(tree, self.stores, hooks, seams, self._compactors.get(name))
+            for name, tree in self.trees.items()
+        }
         self.runs = Coordinator(engines, self.stores, self.limits)
         self._entered: AsyncExitStack | None = None
         self.asgi = Host(
@@ -80,13 +87,29 @@ class App:
             lifespan=self.running,
         )
 
+    def _model(self, name: str) -> Model:
+        if name not in self._models:
+            self._models[name] = resolve(name)
+        return self._models[name]
+
+    def _make_compactors(self, given: CompactionConfig | Mapping[str, CompactionConfig] | None) -> dict[str, Compactor]:
+        """One for each app that has a configuration, checked against its agents."""
+        if given is None:
+            return {}
+        configs = dict.fromkeys(self.trees, given) if isinstance(given, CompactionConfig) else given
+        for name in configs:
+            if name not in self.trees:
+                raise ConfigError(f"compaction is set for {name!r}, but the apps are: {', '.join(self.trees)}")
+        return {
+            name: make_compactor(config, self.trees[name], self._model(config.model) if config.model else None)
+            for name, config in configs.items()
+        }
+
     def _bind(self, agent: LlmSpec, above: Bound | None) -> Bound:
         model = agent.model
         if isinstance(model, str):
             if model:
-                if model not in self._models:
-                    self._models[model] = resolve(model)
-                model = self._models[model]
+                model = self._model(model)
             elif above is not None:
                 model = above.model
             else:
@@ -128,18 +151,21 @@ class App:
     async def _close(self) -> None:
         for plugin in self.plugins:
             await plugin.close()
-        models: dict[int, Model] = {}
         for tree in self.trees.values():
             for bound in tree.bounds():
-                models[id(bound.model)] = bound.model
                 for item in bound.tools:
                     if not isinstance(item, Tool):
                         await item.aclose()
-        for model in models.values():
-            await model.aclose()
+        await self._close_models()
         for store in (self.stores.sessions, self.stores.artifacts, self.stores.memory):
             if store is not None:
                 await store.aclose()
+
+    async def _close_models(self) -> None:
+        bound = [b.model for tree in self.trees.values() for b in tree.bounds()]
+        summing = [c.model for c in self._compactors.values() if c.model is not None]
+        for model in {id(m): m for m in (*bound, *summing)}.values():
+            await model.aclose()
 
     # ---- asking from Python
 
@@ -208,9 +234,7 @@ class App:
         else:
             async with self.runs.serving(self.limits.shutdown_s):
                 yield
-            for tree in self.trees.values():
-                for bound in tree.bounds():
-                    await bound.model.aclose()  # connections belong to the event loop that ends now
+            await self._close_models()  # connections belong to the event loop that ends now
 
     def _request(
         self,

@@ -6,6 +6,7 @@ the agent may see an event at all (branch and scope).
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from msgspec import structs
 
@@ -16,6 +17,31 @@ from polyport.engine.pairing import RESERVED
 Visible = Callable[[Event], bool]
 
 
+class LiveRanges(NamedTuple):
+    """The compactions that count, in order: both `starts` and `ends` (epoch seconds) grow. `stored` are their places among
+    the events; a compaction covers only what was stored before it."""
+
+    starts: list[float]
+    ends: list[float]
+    stored: list[int]
+
+
+def live_ranges(events: Sequence[Event], visible: Visible) -> LiveRanges:
+    """The visible compactions that are not inside another one."""
+    found = [
+        (c.start_timestamp, -c.end_timestamp, -at)
+        for at, event in enumerate(events)
+        if (c := event.actions.compaction) is not None and visible(event)
+    ]
+    live = LiveRanges([], [], [])
+    for start, end, at in sorted(found):
+        if not live.ends or -end > live.ends[-1]:
+            live.starts.append(start)
+            live.ends.append(-end)
+            live.stored.append(-at)
+    return live
+
+
 def uncovered(events: list[Event], visible: Visible) -> list[Event]:
     """`events` with those that a visible compaction covers replaced by its summary (spec core 3.12).
 
@@ -23,27 +49,15 @@ def uncovered(events: list[Event], visible: Visible) -> list[Event]:
     or after its start was, else where it was stored. Its role is the user's: it is told to the model, and a prompt may begin
     with it.
     """
-    found = [
-        (c.start_timestamp, -c.end_timestamp, -at)
-        for at, event in enumerate(events)
-        if (c := event.actions.compaction) is not None and visible(event)
-    ]
-    if not found:
+    ranges = live_ranges(events, visible)
+    starts, ends, stored = ranges.starts, ranges.ends, ranges.stored
+    if not stored:
         return events
-    starts: list[float] = []
-    ends: list[float] = []
-    stored: list[int] = []
-    for start, end, at in sorted(found):
-        if not ends or -end > ends[-1]:
-            starts.append(start)
-            ends.append(-end)
-            stored.append(-at)
     out: list[Event] = []
     untold = set(stored)
-    compactions = {-at for _, _, at in found}
     passed = 0
     for at, event in enumerate(events):
-        if at in compactions:
+        if event.actions.compaction is not None and visible(event):
             if at in untold:
                 untold.remove(at)
                 out.append(_summary(event))
