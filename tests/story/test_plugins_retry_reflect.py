@@ -146,6 +146,16 @@ async def test_a_failure_that_an_earlier_plugin_mended_is_not_counted(scripted: 
     assert told(got) == [{"mended": True}, 1]
 
 
+async def test_core_120_errors_to_ignore_stay_and_neither_count_nor_reset(scripted: Any):
+    def work(refuse: bool = False) -> str:
+        """Work."""
+        raise PermissionError("ask first") if refuse else ValueError("no luck")
+
+    agent, _ = scripted(call("work"), call("work", {"refuse": True}), call("work"), "end", tools=[work])
+    got = await App(agent, plugins=[RetryReflectPlugin(ignore=(PermissionError,))]).ask("hi")
+    assert told(got) == [1, {"error": "PermissionError: ask first"}, 2]
+
+
 def test_core_120_wrong_settings_fail_at_construction():
     with pytest.raises(ConfigError, match="max_retries of RetryReflectPlugin is -1"):
         RetryReflectPlugin(-1)

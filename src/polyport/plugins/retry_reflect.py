@@ -33,7 +33,8 @@ class RetryReflectPlugin(Plugin):
 
     After that the model is told to stop trying or, with `error_when_exceeded`, gets the tool's own error. A success sets the
     count back. `scope` is "invocation" (each run counts for itself) or "global" (all runs of an app count together).
-    ConfigError for a negative `max_retries` or an unknown scope.
+    Errors of the classes in `ignore` are left alone and not counted. ConfigError for a negative `max_retries` or an unknown
+    scope.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class RetryReflectPlugin(Plugin):
         error_when_exceeded: bool = False,
         scope: Scope = "invocation",
         *,
+        ignore: tuple[type[Exception], ...] = (),
         name: str = "retry_reflect",
     ) -> None:
         if max_retries < 0:
@@ -52,14 +54,17 @@ class RetryReflectPlugin(Plugin):
         self._max_retries = max_retries
         self._error_when_exceeded = error_when_exceeded
         self._scope = scope
+        self._ignore = ignore
         self._runs: OrderedDict[str, _Failures] = OrderedDict()
         self._apps: dict[str, _Failures] = {}
 
     async def on_tool_error(self, ctx: ToolContext, tool: Tool | None, args: dict[str, Any], error: Exception) -> Any:
         named = tool.name if tool is not None else ""  # a name that the model made up must not fill the memory
+        self._run(ctx).calls.add(ctx.function_call_id)
+        if isinstance(error, self._ignore):
+            return None
         counts = self._counts(ctx)
         counts[named] = count = counts.get(named, 0) + 1
-        self._run(ctx).calls.add(ctx.function_call_id)
         if count <= self._max_retries:
             return _reply(error, count, _try_again(named, count, self._max_retries, args))
         return None if self._error_when_exceeded else _reply(error, count, _give_up(named, self._max_retries))
