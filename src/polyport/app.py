@@ -5,6 +5,7 @@ in from Python.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, cast
@@ -25,7 +26,7 @@ from polyport.engine.spec import LlmSpec
 from polyport.engine.tree import AgentTree
 from polyport.errors import ConfigError, RunCancelled
 from polyport.models.registry import resolve
-from polyport.ports.agent import Agent, Bound, OutputSchema, Plugin, Tool, Toolset
+from polyport.ports.agent import Agent, Bound, CallbackContext, OutputSchema, Plugin, Tool, Toolset
 from polyport.ports.model import Model
 from polyport.ports.stores import Stores
 from polyport.protocols.guard import Guard
@@ -33,10 +34,23 @@ from polyport.protocols.host import Host
 from polyport.protocols.rest import routes as rest_routes
 from polyport.runs.coordinator import Coordinator
 from polyport.seams import REAL, Seams
-from polyport.stores.memory import MemoryArtifacts, MemorySessions
+from polyport.stores.memory import KeywordMemory, MemoryArtifacts, MemorySessions
 from polyport.stores.open import open_stores
+from polyport.tools.builtin import missing_stores
 from polyport.tools.function import make_tool
+from polyport.tools.memory import remember_session
 from polyport.tools.schema import output_schema
+
+log = logging.getLogger("polyport")
+
+
+class Remember(Plugin):
+    """Puts each session into the memory store when a run ends; a session that grew costs its new events only."""
+
+    name = "remember"
+
+    async def after_run(self, ctx: CallbackContext) -> None:
+        await remember_session(ctx)
 
 
 class Reply(Struct, frozen=True):
@@ -52,7 +66,8 @@ class App:
     """One or several agents, ready to be asked or served.
 
     `agents` is one agent, several, or a mapping of app names to agents (the name of the agent otherwise). `stores` is a
-    Stores object or a URL such as `sqlite:///data.db`; memory by default. ConfigError says what is wrong and what to set.
+    Stores object or a URL such as `sqlite:///data.db`; memory by default. With `remember` each session goes into the memory
+    store when a run ends. ConfigError says what is wrong and what to set.
     """
 
     def __init__(
@@ -61,17 +76,21 @@ class App:
         *,
         stores: Stores | str | None = None,
         plugins: Sequence[Plugin] = (),
+        remember: bool = False,
         limits: Limits | None = None,
         guard: Guard | None = None,
         compaction: CompactionConfig | Mapping[str, CompactionConfig] | None = None,
         seams: Seams = REAL,
     ) -> None:
         self.stores = _stores(stores, seams)
-        self.plugins = _distinct(plugins)
+        if remember and self.stores.memory is None:
+            raise ConfigError("remember=True needs a memory store; these stores have none")
+        self.plugins = _distinct([*plugins, Remember()] if remember else plugins)
         self.limits = limits or Limits()
         hooks = hook_table(self.plugins)
         self._models: dict[str, Model] = {}
         self.trees = {name: AgentTree(agent, self._bind) for name, agent in _named(agents).items()}
+        self._warn_of_missing_stores()
         self._compactors = self._make_compactors(compaction)
         engines = {
             name: Engine(tree, self.stores, hooks, seams, self._compactors.get(name))
@@ -86,6 +105,12 @@ class App:
             seams=seams,
             lifespan=self.running,
         )
+
+    def _warn_of_missing_stores(self) -> None:
+        for tree in self.trees.values():
+            for bound in tree.bounds():
+                for warning in missing_stores(bound.tools, self.stores):
+                    log.warning("%s", warning)
 
     def _model(self, name: str) -> Model:
         if name not in self._models:
@@ -270,7 +295,7 @@ def _stores(stores: Stores | str | None, seams: Seams) -> Stores:
         return stores
     if stores:
         return open_stores(stores, seams=seams)
-    return Stores(MemorySessions(seams), MemoryArtifacts(seams))
+    return Stores(MemorySessions(seams), MemoryArtifacts(seams), KeywordMemory())
 
 
 def _named(agents: Agent | Iterable[Agent] | Mapping[str, Agent]) -> dict[str, Agent]:

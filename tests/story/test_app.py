@@ -6,10 +6,11 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from polyport import App, LlmAgent, ModelResponse, Plugin, RunConfig, SequentialAgent, ToolContext
+from polyport import App, LlmAgent, ModelResponse, Plugin, RunConfig, SequentialAgent, Stores, ToolContext
 from polyport.data.content import model_text
 from polyport.data.limits import Limits
 from polyport.errors import AgentError, ConfigError, RunCancelled
+from polyport.stores.memory import MemorySessions
 from polyport.testing import ScriptedModel, call, chunks
 
 
@@ -170,3 +171,20 @@ async def test_state_is_read_as_a_copy_and_changed_by_setting_it():
     reply = await app.ask("x", state={"list": [1]}, session="s")
     assert seen == [[1]]
     assert reply.events[1].actions.state_delta == {"list": [1, 3]}
+
+
+async def test_a_session_is_remembered_when_the_app_is_told_to():
+    app = App(agent("nice", "yes"), remember=True)
+    await app.ask("I have a red bicycle", session="one")
+    assert app.stores.memory is not None
+    (found, *_) = await app.stores.memory.search("app", "user", "bicycle")
+    assert "red bicycle" in found.content.text
+    with pytest.raises(ConfigError, match="memory store"):
+        App(agent(), remember=True, stores=Stores(app.stores.sessions))
+
+
+def test_FR_100_a_tool_without_its_store_is_told_of_at_start(caplog: pytest.LogCaptureFixture):
+    from polyport.tools.memory import load_memory
+
+    App(agent(tools=[load_memory]), stores=Stores(MemorySessions()))
+    assert "load_memory" in caplog.text and "memory store" in caplog.text
