@@ -23,7 +23,7 @@ _HOMES = {
     "ModelResponse": "polyport.data.model",
     "ParallelAgent": "polyport.agents.flows",
     "Part": "polyport.data.content",
-    "Plugin": "polyport.ports.agent",
+    "Plugin": "polyport.ports.plugin",
     "PolyportError": "polyport.errors",
     "ReadContext": "polyport.ports.agent",
     "RunConfig": "polyport.data.run",

@@ -17,13 +17,13 @@ from polyport.data.session import SessionKey as SessionKey
 from polyport.errors import PolyportError as PolyportError
 from polyport.ports.agent import Agent as Agent
 from polyport.ports.agent import CallbackContext as CallbackContext
-from polyport.ports.agent import Plugin as Plugin
 from polyport.ports.agent import ReadContext as ReadContext
 from polyport.ports.agent import RunContext as RunContext
 from polyport.ports.agent import Tool as Tool
 from polyport.ports.agent import ToolContext as ToolContext
 from polyport.ports.agent import Toolset as Toolset
 from polyport.ports.model import Model as Model
+from polyport.ports.plugin import Plugin as Plugin
 from polyport.ports.stores import Stores as Stores
 from polyport.tools.function import make_tool as make_tool
 from polyport.tools.function import tool as tool

@@ -26,8 +26,9 @@ from polyport.engine.spec import LlmSpec
 from polyport.engine.tree import AgentTree
 from polyport.errors import ConfigError, RunCancelled
 from polyport.models.registry import resolve
-from polyport.ports.agent import Agent, Bound, CallbackContext, OutputSchema, Plugin, Tool, Toolset
+from polyport.ports.agent import Agent, Bound, CallbackContext, OutputSchema, Tool, Toolset
 from polyport.ports.model import Model
+from polyport.ports.plugin import Plugin
 from polyport.ports.stores import Stores
 from polyport.protocols.guard import Guard
 from polyport.protocols.host import Host

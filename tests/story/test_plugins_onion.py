@@ -28,7 +28,7 @@ from polyport.data.content import model_text
 from polyport.data.run import Ending
 from polyport.engine.hooks import ModelStep, hook_table, wrap, wrap_model
 from polyport.errors import AgentError, ModelError, Unavailable
-from polyport.ports.agent import CallNext
+from polyport.ports.plugin import CallNext
 from polyport.testing import ScriptedModel, call, chunks
 from support.talk import Serve, texts
 

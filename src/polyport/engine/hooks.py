@@ -19,8 +19,9 @@ from polyport.data.event import Event
 from polyport.data.model import ModelRequest, ModelResponse
 from polyport.data.run import Ending
 from polyport.errors import AgentError
-from polyport.ports.agent import CallbackContext, Hooks, Plugin
+from polyport.ports.agent import CallbackContext, Hooks
 from polyport.ports.model import OnPartial
+from polyport.ports.plugin import Plugin
 
 HOOK_NAMES = (
     "on_user_message",

@@ -12,7 +12,8 @@ from msgspec import structs
 from polyport.data.content import Content, FunctionCall, PartialArg
 from polyport.data.model import ModelRequest, ModelResponse, Schema, ToolDeclaration
 from polyport.errors import ConfigError
-from polyport.ports.agent import CallbackContext, Plugin
+from polyport.ports.agent import CallbackContext
+from polyport.ports.plugin import Plugin
 
 
 class CallModifierPlugin(Plugin):

@@ -13,7 +13,8 @@ from polyport.data.content import Content, Part
 from polyport.data.event import Event
 from polyport.data.model import ModelRequest, ModelResponse
 from polyport.errors import PolyportError
-from polyport.ports.agent import CallbackContext, Plugin, ReadContext, Tool, ToolContext
+from polyport.ports.agent import CallbackContext, ReadContext, Tool, ToolContext
+from polyport.ports.plugin import Plugin
 
 TEXT_CHARS = 200
 """Where texts are cut."""

@@ -21,7 +21,8 @@ from polyport.engine.hooks import ModelStep
 from polyport.engine.tool_calls import merge_actions
 from polyport.errors import ConfigError, PolyportError
 from polyport.plugins.recording import HEAD, Exchange, Failure, Masks, ReplayMismatch, difference, load
-from polyport.ports.agent import CallbackContext, CallNext, Plugin, Tool, ToolContext
+from polyport.ports.agent import CallbackContext, Tool, ToolContext
+from polyport.ports.plugin import CallNext, Plugin
 
 Mode = Literal["auto", "record", "replay"]
 

@@ -8,7 +8,8 @@ from collections import OrderedDict
 from typing import Any, Literal
 
 from polyport.errors import ConfigError
-from polyport.ports.agent import CallbackContext, Plugin, Tool, ToolContext
+from polyport.ports.agent import CallbackContext, Tool, ToolContext
+from polyport.ports.plugin import Plugin
 
 REFLECTION = "ERROR_HANDLED_BY_REFLECT_AND_RETRY_PLUGIN"
 """The `response_type` of the plugin's replies; ADK's word."""

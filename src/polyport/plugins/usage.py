@@ -14,7 +14,8 @@ from msgspec import Struct
 from polyport.data.model import ModelRequest, ModelResponse, Usage
 from polyport.engine.hooks import ask
 from polyport.errors import ConfigError
-from polyport.ports.agent import CallbackContext, CallNext, Plugin
+from polyport.ports.agent import CallbackContext
+from polyport.ports.plugin import CallNext, Plugin
 
 log = logging.getLogger("polyport.usage")
 
