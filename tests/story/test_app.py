@@ -188,3 +188,9 @@ def test_FR_100_a_tool_without_its_store_is_told_of_at_start(caplog: pytest.LogC
 
     App(agent(tools=[load_memory]), stores=Stores(MemorySessions()))
     assert "load_memory" in caplog.text and "memory store" in caplog.text
+
+
+async def test_an_error_inside_async_with_app_leaves_as_it_is():
+    with pytest.raises(KeyError, match="mine"):
+        async with App(agent()):
+            raise KeyError("mine")

@@ -117,16 +117,23 @@ class Coordinator:
         """Accept runs inside the block. On leaving, runs get `grace_s` seconds to end, then are cancelled."""
         if self._group is not None:
             raise Conflict("this app is running already")
+        raised: BaseException | None = None
         try:
             async with anyio.create_task_group() as group:
                 self._group, self._closing = group, False
                 try:
                     yield
+                except anyio.get_cancelled_exc_class():
+                    raise
+                except BaseException as error:  # noqa: BLE001  raised below, for it should leave as it is, not in a group
+                    raised = error
                 finally:
                     with anyio.CancelScope(shield=True):
                         await self.drain(grace_s)
         finally:
             self._group = None
+        if raised is not None:
+            raise raised
 
     async def drain(self, grace_s: float) -> None:
         """Take no more runs, wait for those that are alive, cancel what is left after `grace_s`."""
