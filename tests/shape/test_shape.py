@@ -14,7 +14,6 @@ SRC = ROOT / "src" / "polyport"
 
 TASK_GROUPS = {
     "agents/flows.py": "place 3: parallel agents",
-    "cli/run.py": "Ctrl-C beside a turn",
     "cli/serve.py": "draining beside the server's shutdown",
     "engine/tool_calls.py": "place 2: the calls of one answer",
     "protocols/streaming.py": "hang-up and heartbeat beside an answer",

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from polyport import App
-from polyport.config.load import load, readable
+from polyport.config.load import load
+from polyport.config.text import readable
 from polyport.errors import ConfigError
 from polyport.ports.agent import Agent
 

@@ -4,6 +4,7 @@ import sys
 
 from polyport.app import App
 from polyport.cli.words import make_app
+from polyport.config.text import count
 from polyport.engine.spec import LlmSpec
 from polyport.engine.tree import AgentTree
 from polyport.ports.agent import Agent, Tool
@@ -18,7 +19,7 @@ def report(words: list[str]) -> None:
         _show(tree, tree.root, "  ", warnings)
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    print("ok" if not warnings else f"ok, with {len(warnings)} warnings")
+    print("ok" if not warnings else f"ok, with {count(len(warnings), 'warning')}")
 
 
 def _show(tree: AgentTree, agent: Agent, indent: str, warnings: list[str]) -> None:

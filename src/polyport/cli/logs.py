@@ -23,6 +23,13 @@ class JsonLines(logging.Formatter):
         return encode(line).decode()
 
 
+class Noise(logging.Filter):
+    """Drops what uvicorn says of clients that offer an upgrade (to HTTP/2, say): they are served without it."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.msg != "Unsupported upgrade request."
+
+
 def configure(log_format: str, level: str) -> None:
     """Send all logs to standard error in this format. Idempotent."""
     handler = logging.StreamHandler(sys.stderr)
@@ -33,4 +40,6 @@ def configure(log_format: str, level: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    logging.getLogger("uvicorn.error").setLevel(max(logging.WARNING, root.level))
+    uvicorn = logging.getLogger("uvicorn.error")
+    uvicorn.setLevel(max(logging.WARNING, root.level))
+    uvicorn.filters[:] = [Noise()]

@@ -1,33 +1,63 @@
 """`polyport`: the commands. Each lives in a module of its own and is imported when it is used."""
 
+import os
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import click
 
+from polyport.config.text import readable
 from polyport.errors import PolyportError
 from polyport.version import VERSION
 
-AGENT_HELP = """AGENT is `module:attr`, a .py file or a folder with an agent.py. Without an attribute, `app`, `root_agent` or
-`agent` is taken. A folder of agent folders gives all of them."""
+AGENT_HELP = """AGENT is a folder with an agent.py, a .py file, or a module; `:name` behind it says which agent of several.
+Without a name `app`, `root_agent` or `agent` is taken. A folder of agent folders gives all of them. A `.env` beside the agent
+is read first."""
 
 
 class Teaching(click.Group):
-    """Turns our errors into one clear message and exit code 1, and a closed pipe into a quiet end."""
+    """Turns our errors into one clear message and exit code 1, Ctrl-C into 130, and a closed pipe into a quiet end."""
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> Any:
+        if args is None:
+            insist_on_utf8()
+        return super().main(args, *rest, **options)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except PolyportError as error:
-            raise click.ClickException(str(error)) from None
-        except BrokenPipeError:
-            sys.stderr.close()
-            raise SystemExit(0) from None
+        except BaseException as raised:
+            error = unwrap(raised)
+            if isinstance(error, PolyportError):
+                raise click.ClickException(readable(str(error))) from None
+            if isinstance(error, KeyboardInterrupt):
+                raise SystemExit(130) from None
+            if isinstance(error, BrokenPipeError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the last flush has where to go
+                raise SystemExit(0) from None
+            raise
 
 
-@click.group(cls=Teaching, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(VERSION, prog_name="polyport")
+def unwrap(error: BaseException) -> BaseException:
+    """The one error inside a group of one (task groups wrap what they raise), else `error` itself."""
+    while isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        if len(group.exceptions) != 1:
+            return group
+        error = group.exceptions[0]
+    return error
+
+
+def insist_on_utf8() -> None:
+    """Start anew in Python's UTF-8 mode where the locale is another one: file names, the environment and the files that
+    agents open depend on it (FR-233). The process stays the same, seen from outside."""
+    if sys.getfilesystemencoding() != "utf-8" and sys.executable and not sys.flags.utf8_mode:
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
+
+
+@click.group(cls=Teaching, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(VERSION, prog_name="polyport", help="Show the version.")
 def main() -> None:
     """Write an agent once; run it in the terminal, or serve it over REST and SSE.
 
@@ -38,7 +68,7 @@ def main() -> None:
       polyport serve my_agent        serve it on http://127.0.0.1:8000
       polyport check my_agent        find mistakes before users do
     """
-    for stream in (sys.stdout, sys.stderr):
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
         reconfigure: Callable[..., Any] | None = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(encoding="utf-8", errors="replace")
@@ -49,24 +79,51 @@ def main() -> None:
 @click.option("--once", metavar="QUESTION", help="Ask one question, print the answer, end.")
 @click.option("--json", "as_json", is_flag=True, help="Print every event as one line of JSON instead of text.")
 @click.option("--db", metavar="URL", help="Keep sessions here, such as sqlite:///chat.db. Default: in memory.")
-@click.option("--session", default="", help="Go on with this session (or start it). Default: a new one.")
-@click.option("--user", default="user", show_default=True, help="Who is talking.")
-def run(agent: str, once: str | None, as_json: bool, db: str | None, session: str, user: str) -> None:
-    """Talk to AGENT in the terminal. Text streams as it comes, tool calls are shown; Ctrl-C stops the answer, `exit` or
-    Ctrl-D ends."""
+@click.option("--session", metavar="ID", default="", help="Go on with this session (or start it). Default: a new one.")
+@click.option("--user", metavar="ID", default="user", show_default=True, help="Who is talking.")
+@click.option("--app", metavar="NAME", default="", help="Which one to talk to, if AGENT gives several.")
+@click.option("--verbose", "-v", is_flag=True, help="Show logs, and whole tracebacks, on standard error.")
+def run(agent: str, once: str | None, db: str | None, **options: Any) -> None:
+    """Talk to AGENT in the terminal.
+
+    Text streams as it comes, tool calls are shown. Ctrl-C stops the answer, `exit` or Ctrl-D ends. With a pipe as input every
+    line is a question, and only answers go to standard output.
+
+    Exit codes: 0; 1 if something failed; 130 if Ctrl-C ended it.
+    """
     from polyport.cli.run import Chat, talk
     from polyport.cli.words import make_app
 
-    talk(make_app([agent], db=db), Chat(user=user, session=session, as_json=as_json), once)
+    words = {name: readable(value) if isinstance(value, str) else value for name, value in options.items()}
+    chat = Chat(**words, kept=db is not None)
+    talk(make_app([agent], db=db), chat, None if once is None else readable(once))
 
 
 @main.command(epilog=AGENT_HELP)
 @click.argument("agents", nargs=-1, required=True)
 @click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Address to listen on; only this machine by default."
+    "--host",
+    metavar="ADDRESS",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on; only this machine by default.",
 )
-@click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free port.")
-@click.option("--workers", default=1, show_default=True, type=click.IntRange(1, 256), help="Processes; more need --db.")
+@click.option(
+    "--port",
+    default=8000,
+    show_default=True,
+    metavar="PORT",
+    type=click.IntRange(0, 65535),
+    help="0 takes a free port.",
+)
+@click.option(
+    "--workers",
+    default=1,
+    show_default=True,
+    metavar="N",
+    type=click.IntRange(1, 256),
+    help="Processes; more need --db.",
+)
 @click.option("--db", metavar="URL", help="Where sessions live, such as sqlite:///data.db. Default: in memory.")
 @click.option(
     "--on-busy",
@@ -75,31 +132,66 @@ def run(agent: str, once: str | None, as_json: bool, db: str | None, session: st
     show_default=True,
     help="What a message to a session with an active run does.",
 )
-@click.option("--history-window", type=click.IntRange(1), help="Only this many newest events go into prompts.")
 @click.option(
-    "--sse-timeout", type=float, default=120.0, show_default=True, help="Seconds a stream may last; -1: no limit."
+    "--history-window", metavar="N", type=click.IntRange(1), help="Only this many newest events go into prompts."
+)
+@click.option(
+    "--sse-timeout",
+    metavar="SECONDS",
+    type=float,
+    default=120.0,
+    show_default=True,
+    help="How long a stream may last; -1: no limit.",
+)
+@click.option(
+    "--grace",
+    metavar="SECONDS",
+    type=click.FloatRange(0),
+    default=10.0,
+    show_default=True,
+    help="How long runs get to end after SIGTERM or Ctrl-C; then they are cancelled.",
 )
 @click.option("--allowed-hosts", multiple=True, metavar="HOST", help="More Host names to answer to (repeatable).")
 @click.option(
     "--allowed-origins", multiple=True, metavar="ORIGIN", help="Pages that may call, as https://host (repeatable)."
 )
 @click.option("--trusted-proxy", is_flag=True, help="Believe X-Forwarded-Host and -Proto of the proxy in front.")
-@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Lines for people, or one JSON object a line; on standard error.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="What to log at least; requests are `info`.",
 )
 def serve(agents: tuple[str, ...], **options: Any) -> None:
-    """Serve AGENTS over REST and server-sent events, at / and under /api; see /docs of the running server."""
+    """Serve AGENTS over REST and server-sent events.
+
+    At / and under /api; see /docs of the running server. SIGTERM or Ctrl-C stops it: running answers get --grace seconds, a
+    second signal ends it at once.
+
+    Exit codes: 0 after a signal; 1 if it could not start.
+    """
     from polyport.cli.serve import ServeOptions, serve_forever
 
     options["sse_timeout_s"] = options.pop("sse_timeout")
+    options["grace_s"] = options.pop("grace")
     serve_forever(ServeOptions(agents=list(agents), **options))
 
 
 @main.command()
 @click.argument("name")
 def new(name: str) -> None:
-    """Make a project NAME: an agent that runs without a key, and a test that passes."""
+    """Make a project NAME that runs without a key.
+
+    A folder with an agent, its tool, a test that passes and a README.
+    """
     from polyport.cli.new import make_project
 
     make_project(name)
@@ -108,7 +200,10 @@ def new(name: str) -> None:
 @main.command(epilog=AGENT_HELP)
 @click.argument("agents", nargs=-1, required=True)
 def check(agents: tuple[str, ...]) -> None:
-    """Load AGENTS as `serve` would, and show their models, tools and what looks wrong. Exit code 1 on a mistake."""
+    """Load AGENTS and show what looks wrong.
+
+    As `serve` would load them; shows their models and tools too. Exit codes: 0; 1 on a mistake.
+    """
     from polyport.cli.check import report
 
     report(list(agents))

@@ -1,11 +1,15 @@
 """`polyport new`: a project that runs without a key and has a test that passes."""
 
 import re
+import shlex
 from pathlib import Path
 
+from polyport.config.text import readable
 from polyport.errors import ConfigError
 
 _AGENT = '''"""{name}: an agent. Try it with `polyport run {name}`."""
+
+import random
 
 from polyport import LlmAgent
 
@@ -16,8 +20,6 @@ def roll_dice(sides: int = 6) -> dict:
     Args:
         sides: how many sides the die has
     """
-    import random
-
     return {{"sides": sides, "rolled": random.randint(1, sides)}}
 
 
@@ -53,29 +55,39 @@ def test_rolls_with_the_tool():
 
 _README = """# {name}
 
-    polyport run .        talk to it
-    polyport serve .      serve it on http://127.0.0.1:8000
+    polyport run .        talk to it ("roll a die with 20 sides")
+    polyport serve .      serve it on http://127.0.0.1:8000, see /docs there
+    polyport check .      see its tools, and what looks wrong
     pytest                test it
+
+The model is `demo`: a few rules that work offline, no language model. For a real one change `model=` in agent.py and put its
+key into a file `.env` beside it, which is read first and which git leaves out:
+
+    GEMINI_API_KEY=...
 """
 
 
 def make_project(name: str) -> None:
     """Write the project into a new folder `name`. ConfigError for a bad name or a folder that is not empty."""
     folder = Path(name)
-    agent = folder.name.replace("-", "_")
+    shown = readable(folder.resolve().name)
+    agent = shown.replace("-", "_")
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", agent) or agent == "user":
-        raise ConfigError(
-            f"{folder.name!r} cannot be an agent's name: use letters, digits and _, starting with a letter"
-        )
+        raise ConfigError(f"{shown!r} cannot be an agent's name: use letters, digits and _, starting with a letter")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(f"{name} exists already and is not empty")
-    folder.mkdir(parents=True, exist_ok=True)
+        raise ConfigError(f"{readable(name)} exists already and is not empty")
     files = {
         "agent.py": _AGENT.format(name=agent),
         "test_agent.py": _TEST,
         "README.md": _README.format(name=agent),
         ".gitignore": ".env\n__pycache__/\n*.db*\n",
     }
-    for file, text in files.items():
-        (folder / file).write_text(text, encoding="utf-8")
-    print(f"Made {folder}/ with {', '.join(files)}.\n\nNext:\n  polyport run {folder}\n  polyport serve {folder}")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, text in files.items():
+            (folder / file).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot write {readable(name)}: {error.strerror or error}") from None
+    print(f"Made {readable(name)} with {', '.join(files)}.\n\nNext:")
+    for command in ("run", "serve", "check"):
+        print(f"  polyport {command} {shlex.quote(readable(name))}")

@@ -1,156 +1,184 @@
 """`polyport run`: talk to an agent in the terminal.
 
-Text is written as it comes and only once; the prompt and notes appear on a terminal only, so that a pipe gets just answers.
+The main thread reads lines and signals, the app runs in an event loop beside it: Ctrl-C cancels the turn, and only the turn.
+Text is written as it comes and only once; prompts and notes go to a terminal or standard error, so that a pipe gets just
+answers.
 """
 
-import signal
+import contextlib
+import logging
 import sys
-from typing import Any
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from contextlib import aclosing
+from importlib import import_module
 
 import anyio
-import anyio.to_thread
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 from msgspec import Struct
 
 from polyport.app import App
-from polyport.codec import encode
-from polyport.data.event import Event
-from polyport.errors import PolyportError, RunCancelled, describe
+from polyport.cli.ending import leave
+from polyport.cli.logs import configure
+from polyport.cli.printer import Printer
+from polyport.errors import ConfigError, RunCancelled
 from polyport.seams import REAL
-from polyport.wire.adk import encode_event
+
+INTERRUPTED = 130
+"""The exit code of a program that Ctrl-C ended."""
 
 
 class Chat(Struct, kw_only=True):
-    """How to talk: as whom, in which session, and whether events are printed as JSON."""
+    """How to talk: to which app, as whom, in which session, and whether events are printed as JSON. `kept` says that the
+    session can be gone on with later, `verbose` that logs are shown."""
 
     user: str
     session: str
     as_json: bool
+    app: str = ""
+    kept: bool = False
+    verbose: bool = False
 
 
 def talk(app: App, chat: Chat, once: str | None) -> None:
-    """Talk until the user ends it. Exit code 1 if the one question of `once` fails, 130 if it is interrupted."""
+    """Talk until the user ends it, then end the process: 0, or 1 if a question failed that nobody at a terminal saw fail, or
+    130 after Ctrl-C. ConfigError when it is not clear which agent to talk to."""
+    configure("text", "info" if chat.verbose else "warning")
+    logging.getLogger("polyport.runs").disabled = not chat.verbose  # a failed run is shown anyway, in one line
+    chat.app = _choose(app, chat.app)
+    fresh = not chat.session
     chat.session = chat.session or REAL.new_id()
-    code = anyio.run(_talk, app, chat, once)
-    sys.stdout.flush()
-    if code:
-        raise SystemExit(code)
-
-
-async def _talk(app: App, chat: Chat, once: str | None) -> int:
-    async with app:
+    with start_blocking_portal("asyncio") as portal, portal.wrap_async_context_manager(app):
+        talker = Talker(portal, app, chat)
         if once is not None:
-            return await _turn(app, chat, once)
-        terminal = sys.stdin.isatty()
-        name = next(iter(app.trees))
-        if terminal:
-            print(f"Talking to {name}. Ctrl-C stops an answer; `exit` or Ctrl-D ends.", file=sys.stderr)
+            code = talker.turn(once)
+        elif sys.stdin.isatty():
+            code = talker.converse(fresh)
+        else:
+            code = talker.read_all()
+    sys.stdout.flush()
+    leave(code)
+
+
+def _choose(app: App, name: str) -> str:
+    names = list(app.trees)
+    if name and name not in names:
+        raise ConfigError(f"there is no agent {name!r}; there are: {', '.join(names)}")
+    if not name and len(names) > 1:
+        raise ConfigError(f"there are several agents: {', '.join(names)}; say which with --app, or give its folder")
+    return name or names[0]
+
+
+class Talker:
+    """One conversation. Its methods run in the main thread and give exit codes."""
+
+    def __init__(self, portal: BlockingPortal, app: App, chat: Chat) -> None:
+        self._portal = portal
+        self._app = app
+        self._chat = chat
+        self._team = len(app.trees[chat.app].agents()) > 1
+
+    def converse(self, fresh: bool) -> int:
+        """Ask the user at the terminal for one line after the other."""
+        chat = self._chat
+        _note(f"Talking to {chat.app}. Ctrl-C stops an answer; `exit` or Ctrl-D ends.")
+        if fresh and chat.kept:
+            _note(f"Go on later with --session {chat.session}")
+        read = _line_reader(f"\n{chat.user}> ")
+        warned = False
         while True:
-            line = await _read(f"\n{chat.user}> " if terminal else "")
-            if line is None or line.strip() in ("exit", "quit"):
-                return 0
-            if line.strip():
-                await _turn(app, chat, line.strip())
-
-
-async def _read(prompt: str) -> str | None:
-    """The next line of standard input, None at its end or on Ctrl-C."""
-    if prompt:
-        print(prompt, end="", flush=True)
-    lines: list[str] = []
-    async with anyio.create_task_group() as group:
-        group.start_soon(_interrupted, group.cancel_scope)
-        lines.append(await anyio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True))
-        group.cancel_scope.cancel()
-    return lines[0] if lines and lines[0] else None
-
-
-async def _interrupted(scope: anyio.CancelScope) -> None:
-    with anyio.open_signal_receiver(signal.SIGINT) as signals:
-        async for _ in signals:
-            scope.cancel()
-            return
-
-
-async def _turn(app: App, chat: Chat, message: str) -> int:
-    """One question and its answer on the terminal; 0, or the exit code of a failure."""
-    printer = Printer(chat.as_json)
-    code = 130
-    try:
-        async with anyio.create_task_group() as group:
-            group.start_soon(_interrupted, group.cancel_scope)
             try:
-                async for event in app.stream(message, user=chat.user, session=chat.session, app=next(iter(app.trees))):
-                    printer.show(event)
+                line = read()
+                if line is None or line.strip() in ("exit", "quit"):
+                    return 0
+                warned = False
+                if line.strip():
+                    self.turn(line.strip())
+            except KeyboardInterrupt:
+                if warned:
+                    return INTERRUPTED
+                warned = True
+                _note("\nCtrl-C again, Ctrl-D or `exit` ends.")
+
+    def read_all(self) -> int:
+        """Ask what standard input has, a question in each line."""
+        worst = 0
+        for line in sys.stdin:
+            if line.strip() in ("exit", "quit"):
+                break
+            if line.strip():
+                code = self.turn(line.strip())
+                if code == INTERRUPTED:
+                    return code
+                worst = max(worst, code)
+        return worst
+
+    def turn(self, message: str) -> int:
+        """One question and its answer. Ctrl-C stops it and waits for its clean-up; a second one ends the program."""
+        scope = self._portal.call(anyio.CancelScope)
+        asked = self._portal.start_task_soon(self._answer, message, scope)
+        try:
+            return _result(asked)
+        except KeyboardInterrupt:
+            self._portal.call(scope.cancel)
+            code = _result(asked)
+            if code == INTERRUPTED:
+                _note("(stopped)")
+            return code
+
+    async def _answer(self, message: str, scope: anyio.CancelScope) -> int:
+        chat = self._chat
+        printer = Printer(chat.as_json, self._team)
+        code = INTERRUPTED
+        with scope:
+            try:
+                events = self._app.stream(message, user=chat.user, session=chat.session, app=chat.app)
+                async with aclosing(events):
+                    async for event in events:
+                        printer.show(event)
                 code = 0
             except RunCancelled:
-                code = 130
+                code = INTERRUPTED
+            except OSError as error:
+                if isinstance(error, BrokenPipeError):  # nobody reads: the program ends
+                    raise
+                printer.failed(error)
+                code = 1
             except Exception as error:  # noqa: BLE001  shown to the user as one line; the session lives on
                 printer.failed(error)
                 code = 1
-            group.cancel_scope.cancel()
-    finally:
         printer.end()
-    if code == 130:
-        print("(stopped)", file=sys.stderr)
-    return code
+        return code
 
 
-class Printer:
-    """Writes the events of one turn: streamed text once, tool calls as notes on standard error."""
-
-    def __init__(self, as_json: bool) -> None:
-        self._as_json = as_json
-        self._streamed = ""
-        self._open_line = False
-
-    def show(self, event: Event) -> None:
-        if self._as_json:
-            print(encode_event(event).decode(), flush=True)
-            return
-        if event.partial:
-            self._streamed += event.text
-            self._write(event.text)
-            return
-        text = event.text
-        if text and event.author != "user":
-            rest = text[len(self._streamed) :] if text.startswith(self._streamed) else text
-            if rest and rest is text and self._streamed:
-                self.end()
-            self._write(rest)
-            self.end()
-        self._streamed = ""
-        for call in event.calls:
-            self._note(f"  {call.name}({_short(call.args)})")
-        for response in event.responses:
-            self._note(f"  {response.name} = {_short(response.response)}")
-        if event.error_code:
-            self._note(f"  {event.error_code}: {event.error_message}")
-
-    def failed(self, error: Exception) -> None:
-        said = describe(error)
-        if self._as_json:
-            print(encode({"error": said["message"], "errorCode": said["code"]}).decode(), flush=True)
-        else:
-            self._note(f"error: {said['message']}")
-        if not isinstance(error, PolyportError):
-            self._note(f"  ({type(error).__name__}: {error})")
-
-    def end(self) -> None:
-        """Finish an open line."""
-        if self._open_line:
-            print(flush=True)
-            self._open_line = False
-
-    def _write(self, text: str) -> None:
-        if text:
-            print(text, end="", flush=True)
-            self._open_line = not text.endswith("\n")
-
-    def _note(self, text: str) -> None:
-        self.end()
-        print(text, file=sys.stderr, flush=True)
+def _result(asked: Future[int]) -> int:
+    """What a task of the portal returns. Wakes now and then, for Python may miss a Ctrl-C just before it begins to wait."""
+    while not wait([asked], 0.5).done:
+        pass
+    return asked.result()
 
 
-def _short(value: Any) -> str:
-    text = encode(value).decode()
-    return text if len(text) <= 200 else text[:197] + "..."
+def _line_reader(prompt: str) -> Callable[[], str | None]:
+    """Gives the next line, None at the end. With line editing and history where the terminal can do it."""
+    if not sys.stdout.isatty():  # the answers go elsewhere, so the prompt must not
+
+        def plain() -> str | None:
+            print(prompt, end="", file=sys.stderr, flush=True)
+            return sys.stdin.readline() or None
+
+        return plain
+    with contextlib.suppress(ImportError):  # not every Python has it
+        import_module("readline")  # being there it makes `input` better
+
+    def editing() -> str | None:
+        try:
+            return input(prompt)
+        except EOFError:
+            print()
+            return None
+
+    return editing
+
+
+def _note(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,33 +1,41 @@
 """`polyport serve`: an App behind uvicorn, in one process or several.
 
 Knows the server and its signals; the App knows the rest. On SIGTERM or SIGINT it takes no more runs, lets those that are
-alive end (`shutdown_s`), tells the rest why, and leaves.
+alive end (`grace_s`), tells the rest why, and leaves with exit code 0. A second signal ends it at once.
 """
 
 import gc
 import logging
-import os
 import socket
 import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from errno import EACCES, EADDRINUSE
+from signal import SIGINT, SIGTERM, Signals, getsignal, signal
+from types import FrameType
 from typing import Any
 
 import anyio
-import msgspec
 import uvicorn
 from msgspec import Struct
-from uvicorn.supervisors import multiprocess
 
 from polyport.app import App
+from polyport.cli.banner import LOOPBACK, banner, warn_if_open
+from polyport.cli.ending import die_of, leave
 from polyport.cli.logs import configure
 from polyport.cli.words import make_app
+from polyport.config.text import count
 from polyport.data.limits import Limits
 from polyport.errors import ConfigError
 from polyport.protocols.guard import Guard
 
-ENV = "POLYPORT_SERVE"
-"""How the options reach worker processes, as JSON."""
+log = logging.getLogger("polyport")
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
+START_FAILED = 1
+"""The exit code when nothing could be served."""
+
+BACKLOG = 2048
+"""Connections that may wait to be taken."""
 
 
 class ServeOptions(Struct, kw_only=True):
@@ -41,6 +49,7 @@ class ServeOptions(Struct, kw_only=True):
     on_busy: str = "queue"
     history_window: int | None = None
     sse_timeout_s: float = 120.0
+    grace_s: float = 10.0
     allowed_hosts: list[str] = []
     allowed_origins: list[str] = []
     trusted_proxy: bool = False
@@ -48,95 +57,172 @@ class ServeOptions(Struct, kw_only=True):
     log_level: str = "info"
 
 
+class Config(uvicorn.Config):
+    """uvicorn's settings, and the options they were made from. The app is set later, in the process that serves it."""
+
+    def __init__(self, options: ServeOptions, limits: Limits) -> None:
+        self.options = options
+        super().__init__(
+            app="",
+            loop="uvloop" if sys.platform != "win32" else "asyncio",
+            http="httptools",
+            ws=open_websocket,  # pyright: ignore[reportArgumentType]  it is called like the class that it makes
+            ws_max_size=limits.live_message_bytes,
+            access_log=False,
+            log_config=None,
+            lifespan="on",
+            server_header=False,
+            date_header=True,
+            proxy_headers=False,
+            workers=options.workers,
+            timeout_keep_alive=65,
+            timeout_graceful_shutdown=int(limits.shutdown_s + 12),
+            timeout_worker_healthcheck=60,
+            backlog=BACKLOG,
+        )
+
+
 class Server(uvicorn.Server):
-    """uvicorn's server, which drains our runs while it waits for open connections."""
+    """uvicorn's server, which drains our runs while it waits for open connections, and calls `ready` once it takes requests.
+    A second signal ends the process at once."""
+
+    signals: tuple[Signals, ...] = (SIGINT, SIGTERM)
+
+    def __init__(self, config: uvicorn.Config, app: App, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._app = app
+        self._ready = ready
+        self._signal = 0
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        calm_gc()
+        self._ready()
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        before = {number: getsignal(number) for number in self.signals}
+        for number in before:
+            signal(number, self.handle_exit)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._signal:
+            die_of(sig)
+        self._signal = sig
+        self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        app = _apps[-1] if _apps else None
-        if app is None:
-            return await super().shutdown(sockets)
+        runs = self._app.runs
+        if runs.active:
+            grace = self._app.limits.shutdown_s
+            log.warning(
+                "%s: %g s for %s to end; a second signal ends at once", self._why(), grace, count(runs.active, "run")
+            )
         async with anyio.create_task_group() as group:
-            group.start_soon(app.runs.drain, app.limits.shutdown_s)
+            group.start_soon(runs.drain, self._app.limits.shutdown_s)
             await super().shutdown(sockets)
+        log.info("%s: stopped", self._why())
 
-
-class Worker(multiprocess.Process):
-    """A worker process with the server above."""
-
-    @property
-    def server(self) -> Server:
-        if self._server is None:
-            self._server = Server(config=self.config)
-        return self._server  # pyright: ignore[reportReturnType]  it is ours, set two lines above
-
-
-_apps: list[App] = []
-"""The app of this process, for the server above."""
+    def _why(self) -> str:
+        return Signals(self._signal).name if self._signal else "stopping"
 
 
 def serve_forever(options: ServeOptions) -> None:
     """Serve until a signal. ConfigError for what cannot work, before anything listens."""
+    gc.disable()  # what start-up makes stays; `calm_gc` turns it on again
     configure(options.log_format, options.log_level)
     if options.workers > 1 and not options.db:
         raise ConfigError("--workers needs sessions that all processes share: add --db sqlite:///data.db")
-    os.environ[ENV] = msgspec.json.encode(options).decode()
+    if options.workers > 1 and sys.platform == "win32":
+        raise ConfigError("--workers needs processes that share a socket, which Windows has not; start several servers")
     app = build(options)  # a mistake shows here, once, and not in every worker
-    config = _uvicorn_config(options)
-    listener = _listen(options)
-    port = listener.getsockname()[1]
-    _banner(app, options, port)
+    listener = listen(options.host, options.port)  # so does a port in use
+    options.port = listener.getsockname()[1]
+    text = banner(app, options.host, options.port, options.db)
+
+    def ready() -> None:
+        print(text, flush=True)
+        warn_if_open(options.host)
+
     if options.workers > 1:
-        multiprocess.Process = Worker  # the supervisor has no other seam for the server of its workers
-        multiprocess.Multiprocess(config, [listener]).run()
+        from polyport.cli.workers import supervise  # needed by this choice only, and not there on Windows
+
+        leave(supervise(options, listener, ready))
     else:
-        _apps.append(app)
-        config.app = app.asgi
-        config.factory = False
-        Server(config).run(sockets=[listener])
+        leave(serve_one(options, app, listener, ready))
 
 
-def _uvicorn_config(options: ServeOptions) -> uvicorn.Config:
-    limits = _limits(options)
-    return uvicorn.Config(
-        "polyport.cli.serve:worker_asgi",
-        factory=True,
-        loop="uvloop" if sys.platform != "win32" else "asyncio",
-        http="httptools",
-        ws="websockets-sansio",
-        ws_max_size=limits.live_message_bytes,
-        access_log=False,
-        log_config=None,
-        lifespan="on",
-        server_header=False,
-        date_header=True,
-        proxy_headers=False,
-        workers=options.workers,
-        timeout_keep_alive=65,
-        timeout_graceful_shutdown=int(limits.shutdown_s + 12),
-        backlog=2048,
-    )
-
-
-def _listen(options: ServeOptions) -> socket.socket:
-    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def serve_one(options: ServeOptions, app: App, listener: socket.socket, ready: Callable[[], None]) -> int:
+    """Serve in this process until a signal; the exit code."""
+    config = Config(options, app.limits)
+    config.app = app.asgi
+    server = Server(config, app, ready)
     try:
-        listener.bind((options.host, options.port))
+        server.run(sockets=[listener])
+    except SystemExit:  # uvicorn's way to say that the start failed; the reason is in the log
+        return START_FAILED
+    return 0
+
+
+def open_websocket(**options: Any) -> Any:
+    """uvicorn's protocol for one WebSocket connection; an optional part that is imported for the first one."""
+    from polyport.cli.websocket import WebSocket
+
+    return WebSocket(**options)
+
+
+def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """A listening socket, so that a second server on the port fails here and an early client waits; with `shared` one of
+    several of the same port, among which Linux spreads the connections. ConfigError."""
+    listener = bind(host, port, shared=shared)
+    try:
+        listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise ConfigError(
-            f"cannot listen on {options.host}:{options.port}: {error.strerror or error}. "
-            "Is another server running there? Choose another with --port"
-        ) from None
-    listener.set_inheritable(True)
+        raise _cannot_listen(host, port, error) from None
     return listener
 
 
-def _limits(options: ServeOptions) -> Limits:
+def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """A socket that has the address but takes no connections. ConfigError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if sys.platform != "win32":  # there it would let two servers share a port
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        bound.bind((host, port))
+    except OSError as error:
+        bound.close()
+        raise _cannot_listen(host, port, error) from None
+    return bound
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> ConfigError:
+    return ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}.{_advice(error, port)}")
+
+
+def _advice(error: OSError, port: int) -> str:
+    if isinstance(error, socket.gaierror):
+        return " --host takes an address or a name of this machine"
+    if error.errno == EADDRINUSE:
+        return " Another server runs there; stop it, or choose another port with --port"
+    if error.errno == EACCES and port < 1024:
+        return " Ports below 1024 need more rights; choose another with --port"
+    return f" --host takes an address of this machine, such as {LOOPBACK[0]} or 0.0.0.0"
+
+
+def limits_of(options: ServeOptions) -> Limits:
     return Limits(
         sse_timeout_s=options.sse_timeout_s,
         history_window=options.history_window,
+        shutdown_s=options.grace_s,
         on_busy=options.on_busy,  # pyright: ignore[reportArgumentType]  checked by click and by Limits
     )
 
@@ -149,17 +235,7 @@ def build(options: ServeOptions) -> App:
         bind_host=options.host,
         trusted_proxy=options.trusted_proxy,
     )
-    return make_app(options.agents, db=options.db, limits=_limits(options), guard=guard)
-
-
-def worker_asgi() -> Any:
-    """The ASGI app of a worker process; uvicorn calls it there."""
-    options = msgspec.json.decode(os.environ[ENV], type=ServeOptions)
-    configure(options.log_format, options.log_level)
-    app = build(options)
-    _apps.append(app)
-    calm_gc()
-    return app.asgi
+    return make_app(options.agents, db=options.db, limits=limits_of(options), guard=guard)
 
 
 def calm_gc() -> None:
@@ -167,26 +243,4 @@ def calm_gc() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
-
-
-def _banner(app: App, options: ServeOptions, port: int) -> None:
-    calm_gc()
-    host = f"[{options.host}]" if ":" in options.host else options.host
-    url = f"http://{host}:{port}"
-    first = next(iter(app.trees))
-    session = f"{url}/apps/{first}/users/me/sessions/s1"
-    body = f'{{"appName":"{first}","userId":"me","sessionId":"s1","newMessage":{{"parts":[{{"text":"Hello"}}]}}}}'
-    lines = [
-        f"Polyport serves {', '.join(app.trees)} on {url}",
-        f"  for people   {url}/docs",
-        f"  REST + SSE   {url} (and {url}/api)",
-        f"  sessions     {options.db or 'in memory: gone when the server stops (keep them with --db sqlite:///data.db)'}",
-        "Try:",
-        f"  curl -X POST {session}",
-        f"  curl {url}/run -H 'content-type: application/json' -d '{body}'",
-    ]
-    print("\n".join(lines), flush=True)
-    if options.host not in LOOPBACK:
-        logging.getLogger("polyport").warning(
-            "listening on %s without authentication: everybody who reaches this port can act as any user", options.host
-        )
+    gc.enable()

@@ -177,16 +177,25 @@ def told(error: BaseException, what: str, home: Path) -> LoadError:
         lines.append(f"  {error.filename}, line {error.lineno}: {(error.text or '').strip()}")
         lines.append(f"  {type(error).__name__}: {error.msg}")
         return LoadError("\n".join(lines))
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not _is_ours(f.filename)]
-    own = [f for f in frames if Path(f.filename).is_relative_to(home) and "site-packages" not in f.filename]
-    for frame in (own or frames)[-1:]:
-        line = linecache.getline(frame.filename, frame.lineno or 0).strip()
-        lines.append(f"  {frame.filename}, line {frame.lineno}: {line}")
+    lines += [f"  {line}" for line in blame(error, home)]
     lines.append(f"  {type(error).__name__}: {error}")
     lines += [f"  {note}" for note in getattr(error, "__notes__", ())]
     if isinstance(error, ImportError):
         lines += _hint(error, home)
     return LoadError("\n".join(lines))
+
+
+def blame(error: BaseException, home: Path | None = None) -> list[str]:
+    """One line `file, line 3: code` with the last line of the user's code that an error went through: below `home`, else
+    outside of Polyport and what is installed. Empty if it went through none."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not _is_ours(f.filename)]
+    own = [f for f in frames if "site-packages" not in f.filename]
+    if home is not None:
+        own = [f for f in own if Path(f.filename).is_relative_to(home)]
+    for frame in (own or frames)[-1:]:
+        line = linecache.getline(frame.filename, frame.lineno or 0).strip()
+        return [f"{frame.filename}, line {frame.lineno}: {line}"]
+    return []
 
 
 def _hint(error: ImportError, home: Path) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from polyport.app import App
 from polyport.config.importing import LoadError, add_to_path, import_agent_file, import_name, import_path
+from polyport.config.text import readable
 from polyport.ports.agent import Agent
 
 NAMES = ("app", "root_agent", "agent")
@@ -198,11 +199,3 @@ def _subfolders(path: Path) -> list[Path]:
         return [p for p in path.iterdir() if p.is_dir()]
     except OSError:
         return []
-
-
-def readable(text: str) -> str:
-    """`text` with the bytes that the locale could not decode (a file name, an argument) read as UTF-8."""
-    try:
-        return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "replace").decode()

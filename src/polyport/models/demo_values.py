@@ -226,7 +226,15 @@ class Filler:
         """Whether there is something to say for an optional member."""
         if self._eager or name in self._hints.known:
             return True
-        return isinstance(schema, dict) and bool(mentioned(cast("Schema", schema), self._hints.text))
+        if not isinstance(schema, dict):
+            return False
+        plain = cast("Schema", schema)
+        return bool(mentioned(plain, self._hints.text)) or any(
+            kind in ("integer", "number") and fits(option, number)
+            for option in self.options(plain)
+            for kind in types_of(option)
+            for number in self._numbers
+        )
 
     def _array(self, schema: Schema, name: str, depth: int) -> list[Any]:
         low, high = int(schema.get("minItems", 0)), min(int(schema.get("maxItems", MAX_ITEMS)), MAX_ITEMS)
@@ -310,8 +318,8 @@ def _round_numbers(schema: Schema) -> Iterator[float]:
         yield (low + high) / 2
 
 
-def _single(key: str, options: list[Schema]) -> bool:
+def _single(key: str, options: list[Any]) -> bool:
     """Whether filling one option is enough: there is no other, or no value can fit two because their types differ."""
-    kinds = [str(o.get("type")) for o in options]
+    kinds = [str(cast("Schema", o).get("type")) if isinstance(o, dict) else "None" for o in options]
     apart = len(set(kinds)) == len(kinds) and "None" not in kinds and not {"integer", "number"} <= set(kinds)
     return len(options) == 1 or (key == "oneOf" and apart)
