@@ -1,31 +1,49 @@
-"""Agents put together: two look things up side by side, a third writes a typed summary of what they found."""
+"""Agents put together without a line of glue: two work at the same time, then a third sums up in a typed answer.
+
+    polyport run examples/research      then: Look up Python and count its letters
+
+`ParallelAgent` runs its agents side by side, `SequentialAgent` one after the other. `output_schema` makes the model answer with
+exactly these fields, and `output_key` puts the answer into the state of the session, where your program finds it.
+"""
 
 from dataclasses import dataclass
 
-from polyport import LlmAgent, ParallelAgent, SequentialAgent
+from polyport import LlmAgent, ParallelAgent, SequentialAgent, ToolContext
 
-FACTS = {"python": "a language from 1991", "nats": "a messaging system in Go", "sqlite": "a database in one file"}
+FACTS = {
+    "python": "a programming language from 1991",
+    "sqlite": "a database in one file",
+    "rome": "the capital of Italy",
+}
 
 
-def look_up(topic: str) -> dict:
+def look_up(topic: str, ctx: ToolContext) -> dict:
     """Look a topic up in the encyclopedia.
 
     Args:
         topic: one word, such as Python
     """
-    return {"topic": topic, "fact": FACTS.get(topic.lower(), "nothing is known about it")}
+    ctx.state["topic"] = topic
+    ctx.state["fact"] = FACTS.get(topic.lower(), "nothing is known about it")
+    return {"fact": ctx.state["fact"]}
 
 
-def count_letters(word: str) -> dict:
+def count_letters(word: str, ctx: ToolContext) -> dict:
     """Count the letters of a word."""
-    return {"word": word, "letters": len(word)}
+    ctx.state["letters"] = len(word)
+    return {"letters": len(word)}
+
+
+def read_notes(ctx: ToolContext) -> dict:
+    """Read the notes: what was looked up, and how many letters were counted."""
+    return {key: ctx.state.get(key) for key in ("topic", "fact", "letters")}
 
 
 @dataclass
 class Summary:
-    """What the run comes to."""
+    """What the research comes to."""
 
-    title: str
+    topic: str
     fact: str
     letters: int
 
@@ -37,16 +55,25 @@ root_agent = SequentialAgent(
         ParallelAgent(
             name="gather",
             sub_agents=[
-                LlmAgent(name="facts", model="demo", instruction="Look it up.", tools=[look_up], output_key="fact"),
                 LlmAgent(
-                    name="letters", model="demo", instruction="Count.", tools=[count_letters], output_key="letters"
+                    name="facts",
+                    model="demo",
+                    instruction="Look the user's word up with the tool.",
+                    tools=[look_up],
+                ),
+                LlmAgent(
+                    name="letters",
+                    model="demo",
+                    instruction="Count the letters of the user's word with the tool.",
+                    tools=[count_letters],
                 ),
             ],
         ),
         LlmAgent(
             name="writer",
             model="demo",
-            instruction="Sum up. Fact: {fact} Letters: {letters}",
+            instruction="Read the notes, then sum up.",
+            tools=[read_notes],
             output_schema=Summary,
             output_key="summary",
         ),

@@ -1,42 +1,51 @@
-"""A team: a travel desk that hands over to a hotel agent, with session state shared between them."""
+"""Two agents that share a session: a travel desk notes the destination and hands hotels over to another agent.
+
+    polyport run examples/travel        then: Plan a trip to Rome
+                                              Find a hotel with 4 stars
+
+The travel agent gets the tool `transfer_to_agent` because it has sub-agents. What one tool writes to `ctx.state` is there for
+every agent and every later turn of the session; an instruction reads it as {city?}.
+"""
 
 from polyport import LlmAgent, ToolContext
 
+HOTELS = {"rome": "Albergo Sole", "paris": "Hôtel du Pont", "oslo": "Fjordhuset"}
 
-def remember_city(city: str, ctx: ToolContext) -> dict:
-    """Remember where the guest wants to go.
+
+def plan_trip(city: str, ctx: ToolContext) -> str:
+    """Plan a trip: note the city that the guest wants to travel to.
 
     Args:
         city: the destination
     """
     ctx.state["city"] = city
-    return {"remembered": city}
+    return f"The trip to {city} is planned. Shall I find a hotel?"
 
 
-def find_hotel(stars: int = 3, *, ctx: ToolContext) -> dict:
-    """Find a hotel with so many stars in the city that was remembered.
+def find_hotel(stars: int = 3, *, ctx: ToolContext) -> str:
+    """Find a hotel in the city that was chosen.
 
     Args:
-        stars: from 1 to 5
+        stars: how many stars it should have, from 1 to 5
     """
     city = ctx.state.get("city")
     if not city:
-        return {"error": "no city is known yet"}
-    return {"city": city, "hotel": f"Hotel {city} {'*' * stars}", "stars": stars}
+        return "There is no trip yet. Which city shall it be?"
+    return f"{HOTELS.get(city.lower(), f'Hotel {city}')} in {city} has {stars} stars."
 
 
-hotel_agent = LlmAgent(
+hotels = LlmAgent(
     name="hotels",
-    description="Finds hotels for the city that the guest has chosen.",
-    instruction="Find a hotel in {city?} with the tool.",
+    description="Finds hotels.",
+    instruction="Find a hotel in {city?} with the tool. Planning is the travel agent's work.",
     tools=[find_hotel],
 )
 
 root_agent = LlmAgent(
     name="travel",
     model="demo",
-    description="Helps to plan a trip.",
-    instruction="Ask where the guest wants to go and remember it with the tool. Hotels are another agent's work.",
-    tools=[remember_city],
-    sub_agents=[hotel_agent],
+    description="Plans trips.",
+    instruction="Ask where the guest wants to go, then plan the trip with the tool. Hotels are the hotels agent's work.",
+    tools=[plan_trip],
+    sub_agents=[hotels],
 )

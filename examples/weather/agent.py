@@ -1,4 +1,11 @@
-"""The weather example: one agent, one tool, no key. `polyport run examples/weather`, `polyport serve examples/weather`."""
+"""One agent, one tool, no key.
+
+    polyport run examples/weather       then: How is the weather in Paris and in Rome?
+    polyport serve examples/weather
+
+A tool is a function: its name, its docstring and its type hints tell the model what it is for. `demo` is an offline model that
+follows simple rules; put "gemini-flash-latest", "openai/gpt-5-mini" or the like in its place.
+"""
 
 from polyport import LlmAgent
 
@@ -14,7 +21,7 @@ def get_weather(city: str) -> dict:
     known = WEATHER.get(city.lower())
     if known is None:
         return {"error": f"no weather for {city}; known are {', '.join(sorted(WEATHER))}"}
-    return {"city": city, "temperature_c": known[0], "sky": known[1]}
+    return {"temperature_c": known[0], "sky": known[1]}
 
 
 root_agent = LlmAgent(

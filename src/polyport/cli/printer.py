@@ -39,10 +39,7 @@ class Printer:
             self._waiting.append(event)
         else:
             self._whole(event)
-            self._live = self._streamed = ""
-            waiting, self._waiting = self._waiting, []
-            for other in waiting:
-                self._whole(other)
+            self.finish()
 
     def _piece(self, event: Event) -> None:
         text = event.text
@@ -65,6 +62,8 @@ class Printer:
                 seen = ""
             self._write(text[len(seen) :])
         self.end()
+        if event.calls:
+            self._introduce(event.author)
         for call in event.calls:
             self._note(f"  {call.name}({_short(call.args)})")
         for response in event.responses:
@@ -82,8 +81,16 @@ class Printer:
         else:
             self._note("\n".join([f"error: {type(error).__name__}: {error}", *(f"  {line}" for line in blame(error))]))
 
+    def finish(self) -> None:
+        """Nobody is live any more: end the line, write what waited."""
+        self.end()
+        self._live = self._streamed = ""
+        waiting, self._waiting = self._waiting, []
+        for event in waiting:
+            self._whole(event)
+
     def end(self) -> None:
-        """Finish an open line."""
+        """End an open line."""
         if self._open_line:
             self._open_line = False
             print(flush=True)

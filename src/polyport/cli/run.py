@@ -147,7 +147,7 @@ class Talker:
             except Exception as error:  # noqa: BLE001  shown to the user as one line; the session lives on
                 printer.failed(error)
                 code = 1
-        printer.end()
+        printer.finish()
         return code
 
 
