@@ -2,4 +2,6 @@
 
 import pytest
 
-pytest.register_assert_rewrite("polyport.testing.session_suite", "polyport.testing.artifact_suite")
+pytest.register_assert_rewrite(
+    "polyport.testing.session_suite", "polyport.testing.artifact_suite", "polyport.testing.task_suite"
+)

@@ -21,7 +21,7 @@ class TaskScope(NamedTuple):
     owner: str = ""
 
 
-class TaskChange(Struct, frozen=True, kw_only=True):
+class TaskChange(Struct, frozen=True, kw_only=True, gc=False):
     """One step in the life of a task. `body` is JSON (a StreamResponse); `event_id` names the session event that it
     came from, so that a recovery knows what was taken over already."""
 

@@ -54,6 +54,11 @@ class SqliteSessions:
         return self._file.path
 
     @property
+    def writer(self) -> GroupWriter:
+        """For a store beside this one in the same file, so that both share transactions. Closed with this store."""
+        return self._writer
+
+    @property
     def decoded(self) -> int:
         """How many events were decoded so far."""
         return self._reader.decoded
