@@ -51,6 +51,8 @@ class Seen:
 
 @dataclass
 class Reply:
+    """With `hang` the answer never ends, after the body."""
+
     body: bytes = b""
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
@@ -92,6 +94,10 @@ class FakeApi:
         if callable(reply):
             reply = reply(seen)
         if reply.hang:
+            response = web.StreamResponse(status=reply.status, headers=reply.headers)
+            if reply.body:
+                await response.prepare(request)
+                await response.write(reply.body)
             await anyio.sleep_forever()
         return web.Response(body=reply.body, status=reply.status, headers=reply.headers)
 
@@ -145,6 +151,7 @@ class FakeOAuth:
     way: str = "basic"
     lifetime: int | None = 3600
     refreshes: bool = True
+    rotates: bool = True
     url: str = ""
     forms: list[dict[str, str]] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
@@ -213,8 +220,9 @@ class FakeOAuth:
                 raise Denied("invalid_scope", "scope is not allowed here")
             if form.get("refresh_token") not in self.refresh_tokens:
                 raise Denied("invalid_grant", "unknown refresh token")
-            self.refresh_tokens.discard(form["refresh_token"])
-            return self._issue(refresh=True)
+            if self.rotates:
+                self.refresh_tokens.discard(form["refresh_token"])
+            return self._issue(refresh=self.rotates)
         if kind != "authorization_code":
             raise Denied("unsupported_grant_type", "unknown grant")
         asked = self.codes.pop(form.get("code", ""), None)

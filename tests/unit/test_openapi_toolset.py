@@ -2,6 +2,8 @@
 
 import json
 import logging
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -73,6 +75,14 @@ def schema_of(tool: Any) -> dict[str, Any]:
 
 
 # ---- the document
+
+
+def test_a_toolset_loads_no_http_client_before_it_sends_something():
+    code = (
+        "import sys; from polyport.tools.openapi import OpenApiToolset;"
+        f"OpenApiToolset({document({'operationId': 'a'})!r}); sys.exit('aiohttp' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -613,7 +623,7 @@ def test_read_only_properties_are_left_out_of_bodies_at_every_depth():
     tool = one({"requestBody": body(READ_ONLY)})
     assert schema_of(tool)["properties"] == {
         "name": {"type": "string"},
-        "owner": {"type": "object", "required": [], "properties": {"role": {}}},
+        "owner": {"type": "object", "properties": {"role": {}}},
     }
     assert schema_of(tool)["required"] == ["name"]
     assert "id: is not known" in refused(tool, {"name": "a", "id": "1"})

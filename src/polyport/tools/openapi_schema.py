@@ -103,8 +103,11 @@ def _without(schema: Schema, instead: dict[str, Any]) -> Schema:
     if not names:
         return schema
     out = {**schema, "properties": {k: v for k, v in schema["properties"].items() if k not in names} | instead}
-    if is_list(schema.get("required")):
-        out["required"] = [name for name in schema["required"] if name not in names]
+    required = [name for name in schema.get("required", ()) if name not in names]
+    if required:
+        out["required"] = required
+    else:
+        out.pop("required", None)
     return out
 
 
