@@ -421,7 +421,9 @@ def test_the_request_has_the_form_that_adk_clients_read_and_holds_no_secret():
         parameters={"access_type": "offline"},
     )
     needed = auth.request(auth.owner("app", "ann"))
-    config = needed.config
+    args = needed.args("call-1")
+    assert args.keys() == {"functionCallId", "authConfig"} and args["functionCallId"] == "call-1"
+    config = args["authConfig"]
     oauth2 = config["exchangedAuthCredential"]["oauth2"]
     assert config["exchangedAuthCredential"]["authType"] == "oauth2"
     assert oauth2["authUri"] == needed.auth_uri and oauth2["redirectUri"] == REDIRECT and oauth2["state"]

@@ -83,15 +83,21 @@ class ClientCredentials(OAuth):
 
 
 class ConsentNeeded(Unauthenticated):
-    """The user has to sign in first, at `auth_uri`. `args` are those of the call that asks for it."""
+    """The user has to sign in first, at `auth_uri`.
+
+    Calls that wait for the same `key` wait for the same answer. `config` is the `authConfig` that ADK clients know; it holds no
+    secret.
+    """
 
     def __init__(self, auth_uri: str, key: str, config: dict[str, Any]) -> None:
         super().__init__(f"the user has to sign in first, at {auth_uri}")
         self.auth_uri = auth_uri
         self.key = key
-        """Calls that wait for the same key wait for the same answer."""
         self.config = config
-        """`authConfig` of the request, as ADK clients know it."""
+
+    def args(self, function_call_id: str) -> dict[str, Any]:
+        """The arguments of the REQUEST_CREDENTIAL call for a call that waits."""
+        return {"functionCallId": function_call_id, "authConfig": self.config}
 
 
 @dataclass(frozen=True, kw_only=True)
