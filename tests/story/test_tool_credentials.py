@@ -421,7 +421,7 @@ def test_the_request_has_the_form_that_adk_clients_read_and_holds_no_secret():
         parameters={"access_type": "offline"},
     )
     needed = auth.request(auth.owner("app", "ann"))
-    args = needed.args("call-1")
+    args = needed.call_args("call-1")
     assert args.keys() == {"functionCallId", "authConfig"} and args["functionCallId"] == "call-1"
     config = args["authConfig"]
     oauth2 = config["exchangedAuthCredential"]["oauth2"]

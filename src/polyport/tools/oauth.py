@@ -95,7 +95,7 @@ class ConsentNeeded(Unauthenticated):
         self.key = key
         self.config = config
 
-    def args(self, function_call_id: str) -> dict[str, Any]:
+    def call_args(self, function_call_id: str) -> dict[str, Any]:
         """The arguments of the REQUEST_CREDENTIAL call for a call that waits."""
         return {"functionCallId": function_call_id, "authConfig": self.config}
 
