@@ -149,7 +149,8 @@ class App:
         output = None
         if agent.output_schema is not None:
             output = OutputSchema(*output_schema(agent.output_schema))
-        return Bound(model, tuple(tools), output)
+        accepts = OutputSchema(*output_schema(agent.input_schema)) if agent.input_schema is not None else None
+        return Bound(model, tuple(tools), output, accepts)
 
     # ---- life
 

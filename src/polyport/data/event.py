@@ -52,6 +52,10 @@ NO_ACTIONS = new_actions()
 """The actions of all partial events, which never come true. Never to be filled."""
 
 
+UNPUBLISHED = "polyport:unpublished"
+"""The key of `custom_metadata` that marks an event which is stored, but not shown to those who watch its run."""
+
+
 class RequestInput(Data, frozen=True, kw_only=True):
     """A workflow node asks a human."""
 
@@ -100,6 +104,10 @@ class Event(ModelResponse, frozen=True, kw_only=True):
     @property
     def responses(self) -> list[FunctionResponse]:
         return self.content.responses if self.content is not None else []
+
+    @property
+    def unpublished(self) -> bool:
+        return self.custom_metadata is not None and UNPUBLISHED in self.custom_metadata
 
     @property
     def final(self) -> bool:

@@ -4,7 +4,7 @@ Stores make and keep sessions; a run owns the Session object it loaded. State wr
 through a committed event.
 """
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -79,6 +79,10 @@ def merge_state(session: dict[str, Any], app: dict[str, Any], user: dict[str, An
     return merged
 
 
+def temp_of(delta: dict[str, Any] | None) -> dict[str, Any]:
+    return {k: v for k, v in delta.items() if k.startswith(TEMP)} if delta else {}
+
+
 def without_temp(delta: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in delta.items() if not k.startswith(TEMP)}
 
@@ -94,7 +98,7 @@ class State(MutableMapping[str, Any]):
 
     __slots__ = ("_base", "delta")
 
-    def __init__(self, base: dict[str, Any], delta: dict[str, Any]) -> None:
+    def __init__(self, base: Mapping[str, Any], delta: dict[str, Any]) -> None:
         self._base = base
         self.delta = delta
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 import anyio
 from msgspec import structs
 
-from polyport.data.event import Event
-from polyport.data.session import Session
+from polyport.data.event import UNPUBLISHED, Event
+from polyport.data.session import Session, temp_of, without_temp
 from polyport.engine.hooks import first
 from polyport.errors import TimedOut
-from polyport.ports.agent import Hooks, ReadContext
+from polyport.ports.agent import Delegation, Hooks, ReadContext
 from polyport.ports.runs import Sink
 from polyport.ports.stores import SessionStore
 
@@ -49,10 +49,22 @@ class Commit:
             event = structs.replace(event, output=None)  # the message says it already (spec core 2.2.7b)
         if self._on_event:
             event = await self._plugins(event)
+        shown = not event.isolation_scope or self._shown(event)
         if event.partial:
-            self._publish(event)
+            if shown:
+                self._publish(event)
             return event
-        return await self.store(event, publish=True)
+        if not shown:
+            event = structs.replace(event, custom_metadata={**(event.custom_metadata or {}), UNPUBLISHED: True})
+        return await self.store(event, publish=shown)
+
+    def _shown(self, event: Event) -> bool:
+        """Whether those who watch the run get to see it: not what happens inside a tool, unless it asks somebody outside."""
+        inner = self._delegation(event)
+        return inner is None or not inner.hidden or bool(event.long_running_tool_ids)
+
+    def _delegation(self, event: Event) -> Delegation | None:
+        return self.context.scope.delegations.get(event.isolation_scope) if self.context is not None else None
 
     async def store(self, event: Event, *, publish: bool) -> Event:
         """Store an event that no plugin sees, and publish it or not (the user's own message)."""
@@ -65,10 +77,18 @@ class Commit:
             raise TimedOut(f"the session store did not take an event within {STORE_TIMEOUT_S:.0f} s")
 
     async def _make_true(self, event: Event, publish: bool) -> Event:
+        inner = self._delegation(event) if event.isolation_scope else None
+        temp = temp_of(event.actions.state_delta) if inner is not None else None
+        if temp:
+            rest = without_temp(event.actions.state_delta or {})
+            event = structs.replace(event, actions=structs.replace(event.actions, state_delta=rest))
         stored = await self._store.append(self._session, event, claim=not self._claimed)
+        if inner is not None and temp:
+            inner.temp.update(temp)
         self._claimed = True
-        for sink in self._sinks:
-            await sink(stored)
+        if not stored.unpublished:
+            for sink in self._sinks:
+                await sink(stored)
         if publish:
             self._publish(stored)
         return stored

@@ -110,6 +110,8 @@ class Prompt:
         self._window = window
         self._user_content = user_content
         self._single_turn = single_turn
+        self.seed: Content | None = None
+        """How a scoped prompt begins instead of with the call's arguments."""
         self._events: list[Event] = []
         self._index = CallIndex(self._events)
         self._out: list[Content] = []
@@ -302,8 +304,8 @@ class Prompt:
 
     def _seed(self) -> Content | None:
         """What a scoped agent was asked to do (spec core 3.6.11)."""
-        found = self._index.find(self._scope)
-        content = user_text(json_text(found[1].args)) if found is not None else self._user_content
+        found = self._index.find(self._scope) if self.seed is None else None
+        content = user_text(json_text(found[1].args)) if found is not None else self.seed or self._user_content
         if content is not None and self._single_turn:
             return Content(role="user", parts=[*content.parts, ALONE])
         return content

@@ -6,6 +6,7 @@ first agent, and by those agents themselves. Reads the tree and the events; neve
 
 from collections.abc import Sequence
 
+from polyport.engine.scopes import seen_from
 from polyport.ports.agent import Agent, RunContext, Tree
 
 
@@ -29,30 +30,31 @@ def point(tree: Tree, agent: Agent, branch: str) -> tuple[Agent, str]:
 
 def going_on(ctx: RunContext, children: Sequence[Agent]) -> list[Agent]:
     """Those of `children` that are, or have below them, an agent with which the run goes on. Empty in a run that begins."""
-    scope = ctx.scope
-    return [c for c in children if any(_within(scope.tree, name, c) for name in scope.askers)] if scope.askers else []
+    tree, askers = ctx.tree, ctx.askers
+    return [c for c in children if any(_within(tree, name, c) for name in askers)] if askers else []
 
 
 def asker_below(ctx: RunContext) -> Agent | None:
     """An agent below this one with which the run goes on."""
-    tree = ctx.scope.tree
-    name = next((n for n in ctx.scope.askers if _within(tree, n, ctx.agent)), None)
+    tree = ctx.tree
+    name = next((n for n in ctx.askers if _within(tree, n, ctx.agent)), None)
     return tree.find(name) if name is not None else None
 
 
 def still_waits(ctx: RunContext, children: Sequence[Agent]) -> bool:
-    """Whether an agent of `children` has a long-running call in this run that the user has not answered."""
-    tree, run_id = ctx.scope.tree, ctx.scope.id
+    """Whether an agent of `children`, or one that works for it, has a long-running call in this run that the user has not
+    answered."""
+    tree, run_id, events = ctx.tree, ctx.scope.id, ctx.session.events
     answered: set[str] = set()
-    for event in reversed(ctx.session.events):
+    for event in reversed(events):
         if event.invocation_id != run_id:
             continue
         if event.author == "user":
             answered.update(r.id for r in event.responses)
-        elif any(id not in answered for id in event.long_running_tool_ids) and any(
-            _within(tree, event.author, child) for child in children
-        ):
-            return True
+        elif any(id not in answered for id in event.long_running_tool_ids):
+            here = seen_from(events, event, ctx.isolation_scope)
+            if here is not None and any(_within(tree, here.author, child) for child in children):
+                return True
     return False
 
 

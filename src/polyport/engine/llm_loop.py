@@ -4,6 +4,7 @@ Called by `LlmAgent.run`. Spec core 3.3, 3.4, 3.10, 3.14. Everything that happen
 the next step reads the session.
 """
 
+import dataclasses
 from typing import Any, Literal
 
 from msgspec import structs
@@ -12,10 +13,12 @@ from polyport.data.content import Content, Part, model_text, user_text
 from polyport.data.event import Event, new_actions
 from polyport.data.model import ModelResponse
 from polyport.data.run import Ending
+from polyport.engine.delegation import Delegate
 from polyport.engine.model_call import ModelCall
 from polyport.engine.output import as_json, parse_answer, remember
 from polyport.engine.prepare import RESULT_TOOL, Toolbox, collect_tools, make_prompt, make_request, result_json
 from polyport.engine.resume import interrupted_response, newest_event
+from polyport.engine.scopes import FINISH_TOOL, answered_ids, closes_task, reopened_event
 from polyport.engine.spec import LlmSpec
 from polyport.engine.tool_calls import run_calls, without_calls
 from polyport.errors import AgentError, BadRequest
@@ -31,7 +34,12 @@ Next = Ending | Literal["again"]
 
 async def run_llm(ctx: RunContext, agent: LlmSpec) -> Ending:
     """Run one turn of `agent`; how it ended. Raises AgentError when the budget is used up or the answer never fits."""
-    return await Turn(ctx, agent, ctx.scope.tree.bound(agent)).run()
+    bound = ctx.tree.bound(agent)
+    if agent.mode == "task" and bound.output is not None:
+        bound = dataclasses.replace(
+            bound, output=None
+        )  # for `finish_task`, not for what it says meanwhile (statement 72)
+    return await Turn(ctx, agent, bound).run()
 
 
 class Turn:
@@ -46,20 +54,29 @@ class Turn:
         self.schema_retries = 0
         self.closing = False
         self.waiting = False
+        self.pending = False
+        """Whether a delegation is open: the model is not asked before it has come to its end."""
         self.corrections: list[Content] = []
         self.actions = new_actions()
         """What callbacks of the model calls wrote since the last event of this turn."""
 
     async def run(self) -> Ending:
         self.box: Toolbox = await collect_tools(self.ctx, self.agent, self.bound)
-        step: Next = await self._go_on() if self.ctx.goes_on else "again"
+        step: Next = await self._go_on() if self.ctx.goes_on or self.ctx.scope.reopened else "again"
         while step == "again":
             step = await self._step()
         return step
 
     async def _go_on(self) -> Next:
-        """End what a run that died had begun (DESIGN section 7): what the newest event of this turn asks for."""
-        last = newest_event(self.ctx.session.events, self.ctx.scope.id, self.agent.name)
+        """End what a run that died had begun (DESIGN section 7): what the newest event of this turn asks for. Calls whose
+        delegations go on come first."""
+        events, scope = self.ctx.session.events, self.ctx.scope
+        open_calls = reopened_event(events, scope.reopened, self.agent.name, self.ctx.isolation_scope)
+        if open_calls is not None:
+            return await self._settle(open_calls)
+        if not self.ctx.goes_on:
+            return "again"
+        last = newest_event(events, scope.id, self.agent.name, self.ctx.isolation_scope)
         if last is None or last.author == "user":
             return "again"
         if last.responses:
@@ -69,15 +86,23 @@ class Turn:
         return self._after_text(last) if last.content is not None else "again"
 
     async def _settle(self, asked: Event) -> Next:
-        """Give the calls of `asked` their responses: those that may run again do, the others are told as interrupted."""
-        left = [c for c in asked.calls if c.id not in asked.long_running_tool_ids]
-        self.waiting = len(left) < len(asked.calls)
-        again = [c for c in left if c.name in self.box.by_name and self.box.by_name[c.name].idempotent]
+        """Give the calls of `asked` their responses: those that may run again do, the others are told as interrupted. In a run
+        that did not die, delegations that nobody reopened stay open."""
+        scope, tools = self.ctx.scope, self.box.by_name
+        answered = answered_ids(self.ctx.session.events, asked)
+        left = [c for c in asked.calls if c.id not in asked.long_running_tool_ids and c.id not in answered]
+        self.waiting = any(id not in answered for id in asked.long_running_tool_ids)
+        held = () if self.ctx.goes_on else [c for c in left if isinstance(tools.get(c.name), Delegate)]
+        held = [c for c in held if c.id not in scope.reopened]
+        again = [c for c in left if c not in held and c.name in tools and tools[c.name].idempotent]
+        scope.reopened.difference_update(c.id for c in asked.calls)
         done = await run_calls(self.ctx, self.agent, self.box, again) if again else None
         responses = {r.id: r for r in (done.responses if done is not None else ())}
-        parts = [Part(function_response=responses.get(c.id) or interrupted_response(c)) for c in left]
+        responses.update((c.id, interrupted_response(c)) for c in left if c not in again and c not in held)
+        self.pending = any(c.id not in responses for c in left)
+        parts = [Part(function_response=responses[c.id]) for c in left if c.id in responses]
         if not parts:
-            return self._end()
+            return "paused" if self.pending else self._end()
         event = done if done is not None else self.ctx.event()
         event = structs.replace(event, content=Content(role="user", parts=parts))
         return await self._after_tools(await self.ctx.emit(event))
@@ -129,8 +154,9 @@ class Turn:
         self.thoughts = 0
         answered = await run_calls(self.ctx, self.agent, self.box, event.calls)
         self.waiting |= _waits(event, answered)
+        self.pending = _open(event, answered)
         if answered is None:
-            return self._end()
+            return "paused" if self.pending else self._end()
         return await self._after_tools(await self.ctx.emit(answered))
 
     async def _after_tools(self, event: Event) -> Next:
@@ -141,6 +167,10 @@ class Turn:
             return "ended"
         if actions.transfer_to_agent:
             return self._hand_over(actions.transfer_to_agent)
+        if self.pending:
+            return "paused"
+        if FINISH_TOOL in self.box.by_name and closes_task(event):
+            return self._end()
         if RESULT_TOOL in self.box.by_name:
             for response in event.responses:
                 if response.name == RESULT_TOOL and await self._result(response.response or {}):
@@ -155,7 +185,7 @@ class Turn:
 
     def _hand_over(self, name: str) -> Ending:
         """The runner goes on with the other agent when this turn has ended."""
-        self.ctx.next_agent = self.ctx.scope.tree.find(name)
+        self.ctx.next_agent = self.ctx.tree.find(name)
         if self.ctx.next_agent is None:
             raise AgentError(f"agent {self.agent.name!r} handed over to an unknown agent {name!r}")
         return "done"
@@ -211,6 +241,12 @@ class Turn:
         except BadRequest:
             return response  # the last word after an escalation, or a callback's answer: for readers as it is
         return structs.replace(response, content=as_json(content, value))
+
+
+def _open(asked: Event, answered: Event | None) -> bool:
+    """Whether a call of the event is neither answered nor long-running: another agent goes on with it later."""
+    done = {r.id for r in answered.responses} if answered is not None else set[str]()
+    return any(c.id not in done and c.id not in asked.long_running_tool_ids for c in asked.calls)
 
 
 def _waits(asked: Event, answered: Event | None) -> bool:

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 
 from msgspec import structs
 
-from polyport.data.content import EMPTY_PART, Content, Part
+from polyport.data.content import EMPTY_PART, Content, FunctionCall, Part
 from polyport.data.event import NO_ACTIONS, Event, EventActions, new_actions
 from polyport.data.model import ModelRequest, ModelResponse
+from polyport.engine.delegation import Delegate
 from polyport.engine.hooks import first, wrap_model
 from polyport.engine.prepare import Toolbox, run_request_hooks
+from polyport.engine.scopes import call_event
 from polyport.engine.spec import LlmSpec
 from polyport.errors import AgentError
 from polyport.ports.agent import CallbackContext, RunContext
@@ -154,12 +156,14 @@ class ModelCall:
         )
 
     def _with_ids(self, content: Content, *, preview: bool) -> Content:
-        """Calls without an id get one; the n-th of the answer the same as the n-th of its previews."""
+        """Calls without an id get one; the n-th of the answer the same as the n-th of its previews. So do calls to agents whose
+        id was used before: it is to be the isolation scope."""
         parts: list[Part] = []
         used = 0
+        given: set[str] = set()
         for part in content.parts:
             call = part.function_call
-            if call is not None and not call.id:
+            if call is not None and (not call.id or self._used(call, given)):
                 if preview or used >= len(self.made_ids):
                     self.made_ids.append("adk-" + self.ctx.scope.seams.new_id())
                     made = self.made_ids[-1]
@@ -171,6 +175,14 @@ class ModelCall:
                 continue
             parts.append(part)
         return structs.replace(content, parts=parts, role=content.role or "model")
+
+    def _used(self, call: FunctionCall, given: set[str]) -> bool:
+        """Whether a call to an agent has an id that another call has. `given` are those of this content."""
+        if not isinstance(self.box.by_name.get(call.name), Delegate):
+            return False
+        before = len(given)
+        given.add(call.id)
+        return len(given) == before or call_event(self.ctx.session.events, call.id) is not None
 
 
 def _said(answer: ModelResponse) -> ModelResponse | None:

@@ -56,6 +56,8 @@ def as_json(content: Content, value: Any) -> Content:
 
 def remember(agent: LlmSpec, event: Event, output: OutputSchema | None) -> Event:
     """`event` with the agent's output in its state delta, if it is the agent's final answer and says something."""
+    if agent.mode == "task":
+        return event  # its output is what it finishes with
     if not agent.output_key or event.author != agent.name or event.content is None or not event.final:
         return event
     text = event.content.text

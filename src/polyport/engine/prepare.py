@@ -12,7 +12,7 @@ from msgspec import structs
 from polyport.codec import encode
 from polyport.data.content import Part
 from polyport.data.model import GenerateConfig, ModelRequest, ToolDeclaration
-from polyport.engine import hooks, instructions, transfer
+from polyport.engine import delegation, hooks, instructions, transfer
 from polyport.engine.contents import Prompt
 from polyport.engine.spec import InstructionProvider, LlmSpec
 from polyport.errors import ConfigError, NotFound
@@ -74,26 +74,36 @@ async def collect_tools(ctx: RunContext, agent: LlmSpec, bound: Bound) -> Toolbo
         else:
             for tool in await item.tools(ctx):
                 box.add(tool)
-    found = transfer.targets(ctx.scope.tree, agent)
+    for tool in delegation.child_tools(ctx.tree, agent):
+        box.add(tool)
+    if agent.mode == "task":
+        box.add(delegation.FinishTool(agent, ctx.tree.bound(agent).output))
+        box.system.append(delegation.FINISH_NOTE)
+    found = transfer.targets(ctx.tree, agent)
     if bound.output is not None and (box.declarations or found) and not bound.model.schema_with_tools:
         box.add(ResultTool(bound))
         box.system.append(f"When you have the answer, call `{RESULT_TOOL}` with it instead of writing text.")
     if found:
         box.add(transfer.TransferTool([a.name for a in found]))
-        box.system.append(transfer.instruction(ctx.scope.tree, agent, found))
+        if agent.mode == "chat":
+            box.system.append(transfer.instruction(ctx.tree, agent, found))
     return box
 
 
 def make_prompt(ctx: RunContext, agent: LlmSpec) -> Prompt:
     """The prompts of one turn: history is read once, later calls of the turn cost their new events only."""
-    return Prompt(
+    prompt = Prompt(
         agent=agent.name,
         branch=ctx.branch,
         scope=ctx.isolation_scope,
         include=agent.include_contents,
         window=ctx.scope.config.history_window,
-        user_content=ctx.scope.user_content,
+        user_content=ctx.user_content,
+        single_turn=agent.mode == "single_turn",
     )
+    inner = ctx.scope.delegations.get(ctx.isolation_scope)
+    prompt.seed = inner.seed if inner is not None else None
+    return prompt
 
 
 async def make_request(ctx: RunContext, agent: LlmSpec, bound: Bound, box: Toolbox, prompt: Prompt) -> ModelRequest:
@@ -133,20 +143,21 @@ async def run_request_hooks(ctx: CallbackContext, box: Toolbox, request: ModelRe
 
 
 async def _system(ctx: RunContext, agent: LlmSpec, box: Toolbox) -> str:
-    tree = ctx.scope.tree
+    tree = ctx.tree
     root = tree.root if isinstance(tree.root, LlmSpec) else agent
     parts: list[str] = []
     for owner, source in ((root, root.global_instruction), (agent, agent.instruction)):
         if source:
             parts.append(await _text(ctx, source, owner))
-    parts.append(instructions.identity_text(agent.name, agent.description))
+    if agent.mode != "single_turn":
+        parts.append(instructions.identity_text(agent.name, agent.description))
     parts.extend(box.system)
     return instructions.join(parts)
 
 
 async def _text(ctx: RunContext, source: str | InstructionProvider, owner: LlmSpec) -> str:
     if isinstance(source, str):
-        return await instructions.render(source, ctx.scope.session.state, artifact_text(ctx))
+        return await instructions.render(source, ctx.state, artifact_text(ctx))
     text = await hooks.ask(source, ReadContext(ctx.scope, ctx.agent, ctx.branch, ctx.isolation_scope))
     if not isinstance(text, str):
         raise ConfigError(f"the instruction function of agent {owner.name!r} gave {type(text).__name__}, not text")

@@ -10,9 +10,13 @@ from polyport.data.content import FunctionCall, FunctionResponse
 from polyport.data.event import Event
 
 
-def newest_event(events: Sequence[Event], invocation_id: str, agent: str) -> Event | None:
-    """The newest event of this run that is the agent's or the user's."""
-    mine = (e for e in reversed(events) if e.invocation_id == invocation_id and e.author in (agent, "user"))
+def newest_event(events: Sequence[Event], invocation_id: str, agent: str, scope: str) -> Event | None:
+    """The newest event of this run in an isolation scope that is the agent's or the user's."""
+    mine = (
+        e
+        for e in reversed(events)
+        if e.invocation_id == invocation_id and e.isolation_scope == scope and e.author in (agent, "user")
+    )
     return next(mine, None)
 
 
@@ -23,6 +27,10 @@ def interrupted_response(call: FunctionCall) -> FunctionResponse:
 
 
 def unfinished(events: Sequence[Event], invocation_id: str) -> bool:
-    """Whether the run has events and its last one is not a final answer of an agent."""
+    """Whether the run has events and its last one is not a final answer of an agent. An answer inside a delegation is for the
+    caller, which has yet to go on."""
     last = next((e for e in reversed(events) if e.invocation_id == invocation_id and not e.partial), None)
-    return last is not None and (last.author == "user" or not (last.final or last.actions.end_invocation))
+    if last is None or last.author == "user":
+        return last is not None
+    ended = last.final and (not last.isolation_scope or bool(last.long_running_tool_ids))
+    return not (ended or last.actions.end_invocation)

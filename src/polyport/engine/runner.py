@@ -23,7 +23,7 @@ from polyport.engine.flow import asker_below, point
 from polyport.engine.hooks import Callbacks, first, wrap
 from polyport.engine.output import remember
 from polyport.engine.spec import LlmSpec
-from polyport.engine.start import message_of, pick_start
+from polyport.engine.start import Start, message_of, pick_start
 from polyport.errors import AgentError
 from polyport.ports.agent import Agent, CallbackContext, Hooks, RunContext, RunScope, Tree
 from polyport.ports.runs import Sink
@@ -72,11 +72,12 @@ class Engine:
         )
         start = pick_start(self.tree, session.events, message, run_id)
         scope.askers.update(start.askers)
-        ctx = RunContext(scope, start.agent, start.branch, start.isolation_scope)
+        scope.reopened.update(start.reopened)
+        ctx = RunContext(scope, start.agent, start.branch)
         commit.context = ctx
         with Contained("the run"):
             if message is not None:
-                await self._take_message(ctx, commit, message, request)
+                await self._take_message(ctx, commit, message, request, start)
             ending = await self._drive(ctx)
         return RunOutcome(status="paused" if ending == "paused" else "finished", reason=scope.end_reason)
 
@@ -104,7 +105,9 @@ class Engine:
             return "ended"
         return await wrap(self.hooks, "around_run", partial(run_agent, ctx, ctx.agent), ctx)()
 
-    async def _take_message(self, ctx: RunContext, commit: Commit, message: Content, request: RunRequest) -> None:
+    async def _take_message(
+        self, ctx: RunContext, commit: Commit, message: Content, request: RunRequest, start: Start
+    ) -> None:
         scope = ctx.scope
         actions = new_actions()
         callback = CallbackContext(ctx, actions)
@@ -120,15 +123,18 @@ class Engine:
             message = stored
         assert actions.state_delta is not None
         actions.state_delta.update(request.state_delta)
-        event = Event(
-            id=scope.seams.new_id(),
-            timestamp=scope.seams.now(),
-            invocation_id=scope.id,
-            author="user",
-            content=message,
-            actions=actions,
-        )
-        await commit.store(event, publish=request.config.yield_user_message)
+        for place, content in start.places(message):
+            event = Event(
+                id=scope.seams.new_id(),
+                timestamp=scope.seams.now(),
+                invocation_id=scope.id,
+                author="user",
+                content=content,
+                actions=actions,
+                isolation_scope=place,
+            )
+            actions = new_actions()
+            await commit.store(event, publish=request.config.yield_user_message)
 
     async def _after_run(self, ctx: RunContext) -> Exception | None:
         """Ask every `after_run` hook, whatever the others do; the first error."""
@@ -171,7 +177,7 @@ async def run_agent(ctx: RunContext, agent: Agent) -> Ending:
 async def _enter(ctx: RunContext) -> tuple[Ending, bool]:
     """Before-agent and the agent itself: how it ended, and whether that was before it began."""
     agent, scope = ctx.agent, ctx.scope
-    if scope.askers and _goes_on_below(ctx):
+    if scope.askers and ctx.askers and _goes_on_below(ctx):
         return "done", False
     if "before_agent" in scope.hooks or agent.before_agent:
         answered = await _ask(ctx, "before_agent", agent.before_agent)
@@ -200,14 +206,14 @@ async def _work(ctx: RunContext) -> Ending:
 
 def _goes_on_below(ctx: RunContext) -> bool:
     """Whether the run goes on with an agent to which this one had handed over, and not with this one."""
-    agent, scope = ctx.agent, ctx.scope
-    if agent.name in scope.askers:
-        scope.askers.discard(agent.name)
-        ctx.goes_on = scope.resumed
+    agent = ctx.agent
+    if agent.name in ctx.askers:
+        ctx.askers.discard(agent.name)
+        ctx.goes_on = ctx.scope.resumed
         return False
     below = asker_below(ctx) if isinstance(agent, LlmSpec) else None
     if below is not None:
-        ctx.next_agent, _ = point(scope.tree, below, "")
+        ctx.next_agent, _ = point(ctx.tree, below, "")
     return below is not None
 
 
@@ -233,7 +239,7 @@ async def _ask(ctx: RunContext, name: str, own: Callbacks) -> bool:
         content = structs.replace(content, role="model")
     event = ctx.event(content=content, actions=actions)
     if isinstance(ctx.agent, LlmSpec):
-        event = remember(ctx.agent, event, ctx.scope.tree.bound(ctx.agent).output)
+        event = remember(ctx.agent, event, ctx.tree.bound(ctx.agent).output)
     await ctx.emit(event)
     return content is not None
 

@@ -13,6 +13,8 @@ from polyport.ports.model import Model
 
 DEFAULT_CONFIG = GenerateConfig()
 
+Mode = Literal["chat", "task", "single_turn"]
+
 InstructionProvider = Callable[[ReadContext], Any]
 """`(context)` -> text, sync or async. Its text is not treated as a template."""
 
@@ -20,6 +22,10 @@ InstructionProvider = Callable[[ReadContext], Any]
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LlmSpec(Agent):
     """An agent that asks a model. An empty `model` means that of the nearest LLM agent above.
+
+    `mode` says how an LLM agent above uses this one: "chat" hands the conversation over to it; "single_turn" calls it as a
+    tool, with one question and one answer; "task" calls it as a tool that may talk with the user until the task is done.
+    `input_schema`, a type or a JSON Schema of an object, is what such a call takes; one text `request` by default.
 
     `instruction` is a template (`{key}`, `{key?}`, `{artifact.name}`) or a function. `output_schema` is a type or a JSON
     Schema; the answer is then JSON of it, and `output_key` stores it parsed. Callbacks may be one function or several.
@@ -30,6 +36,8 @@ class LlmSpec(Agent):
     global_instruction: str | InstructionProvider = ""
     tools: Sequence[ToolLike] = ()
     config: GenerateConfig = DEFAULT_CONFIG
+    mode: Mode = "chat"
+    input_schema: Any = None
     output_schema: Any = None
     output_key: str = ""
     include_contents: Literal["default", "none"] = "default"

@@ -1,75 +1,165 @@
 """Which agent a run begins with (spec core 2.2.3). Pure; used by the runner.
 
-A message with results goes to the agent that asked for them; a run that died goes on where it was; all else is the turn of
-the agent that spoke last, or of the root.
+A message with results goes to the agent that asked for them, and one without to the task that is open; a run that died goes
+on where it was; all else is the turn of the agent that spoke last, or of the root. An agent that works for another one's call
+is reached through that one.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from polyport.data.content import Content
+from msgspec import structs
+
+from polyport.data.content import Content, Part
 from polyport.data.event import Event
 from polyport.engine.flow import point
+from polyport.engine.scopes import call_event, callers, open_task
 from polyport.engine.spec import LlmSpec
 from polyport.ports.agent import Agent, Tree
 
 
-class Start(NamedTuple):
-    """The first agent and where it works; `askers` are the agents with which the run goes on, by name."""
+@dataclass
+class Start:
+    """The first agent and its branch. `askers` are the agents with which the run goes on: isolation scope -> names;
+    `reopened` are the calls that they work for."""
 
     agent: Agent
     branch: str = ""
-    isolation_scope: str = ""
-    askers: frozenset[str] = frozenset()
+    askers: Mapping[str, set[str]] = field(default_factory=dict[str, set[str]])
+    reopened: set[str] = field(default_factory=set[str])
+    scope: str = ""
+    """The isolation scope to which the message belongs."""
+    scopes: dict[str, str] = field(default_factory=dict[str, str])
+    """Those of its results, by call id."""
+
+    def places(self, message: Content) -> list[tuple[str, Content]]:
+        """The message by isolation scope: each asker sees the answers to its own calls. One scope, unless the message answers
+        askers in several."""
+        if len(set(self.scopes.values())) < 2:
+            return [(self.scope, message)]
+        parts: dict[str, list[Part]] = {}
+        for part in message.parts:
+            response = part.function_response
+            place = self.scopes.get(response.id, self.scope) if response is not None else self.scope
+            parts.setdefault(place, []).append(part)
+        return [(place, structs.replace(message, parts=some)) for place, some in parts.items()]
 
 
 def pick_start(tree: Tree, events: Sequence[Event], message: Content | None, run_id: str) -> Start:
     """Who answers `message`; without one, who goes on with the run `run_id`."""
     if message is None:
-        asked = _newest_of_run(tree, events, run_id)
+        asked = _newest_of_run(events, run_id)
+        if asked:
+            start = _at(tree, events, asked, pure=True)
+            if start is not None:
+                return start
         message = message_of(events, run_id)
-        if not asked and message is not None:
-            return pick_start(tree, events, message, run_id)
-        pure = True
-    else:
-        asked = _asked(tree, events, message) if message.responses else []
+        return pick_start(tree, events, message, run_id) if message is not None else Start(_next(tree, events))
+    asked = _asked(events, message) if message.responses else {}
+    if asked:
         pure = len(message.responses) == len(message.parts)
-    return _at(tree, asked, pure) if asked else _next(tree, events)
+        start = _at(tree, events, list(asked.values()), pure)
+        if start is not None:
+            start.scopes = {id: e.isolation_scope for id, e in asked.items()}
+            start.scope = next(iter(start.scopes.values()))
+            return start
+    return _at_task(tree, events) or Start(_next(tree, events))
 
 
-def _at(tree: Tree, asked: list[Event], pure: bool) -> Start:
-    """The first of the askers, in the flow around it. With text beside the results a flow begins anew (statement 35)."""
-    root, first = tree.root, asked[0]
-    askers = frozenset(e.author for e in asked) if pure else frozenset[str]()
-    asker = tree.find(first.author)
-    if asker is None or not isinstance(root, LlmSpec):
-        return Start(root, askers=askers)
-    agent, branch = point(tree, asker, first.branch) if pure else (asker, first.branch)
-    return Start(agent, branch, first.isolation_scope, askers)
+def _at(tree: Tree, events: Sequence[Event], asked: Sequence[Event], pure: bool) -> Start | None:
+    """The first of the askers, in the flow around it, or the agent it works for; None when all are gone. With text beside the
+    results a flow begins anew (statement 35)."""
+    askers: dict[str, set[str]] = {}
+    reopened: set[str] = set()
+    first: Event | None = None
+    closed: set[str] | None = None
+    for event in asked:
+        chain = list(callers(events, event))
+        top = chain[-1]
+        if top.isolation_scope or tree.find(top.author) is None:
+            continue
+        if len(chain) > 1:
+            closed = closed or {r.id for e in events for r in e.responses}
+            if any(e.isolation_scope in closed for e in chain):
+                continue  # nobody waits for it any more
+        first = first or top
+        if pure or event.isolation_scope:
+            reopened.update(e.isolation_scope for e in chain[:-1])
+            for one in chain:
+                askers.setdefault(one.isolation_scope, set()).add(one.author)
+    asker = tree.find(first.author) if first is not None else None
+    if first is None or asker is None:
+        return None
+    if not isinstance(tree.root, LlmSpec):
+        return Start(tree.root, askers=askers, reopened=reopened)
+    agent, branch = point(tree, asker, first.branch) if askers else (asker, first.branch)
+    return Start(agent, branch, askers, reopened)
 
 
-def _next(tree: Tree, events: Sequence[Event]) -> Start:
+def _at_task(tree: Tree, events: Sequence[Event]) -> Start | None:
+    """The task that is open, if there is one: the message is for it (spec core 3.15)."""
+    if not tree.has_tasks:
+        return None
+    found: dict[str, tuple[Tree, Agent] | None] = {}
+
+    def is_task(scope: str) -> bool:
+        found[scope] = worker = _worker(tree, events, scope)
+        return worker is not None and isinstance(worker[1], LlmSpec) and worker[1].mode == "task"
+
+    scope = open_task(events, is_task)
+    worker, asked = found.get(scope), call_event(events, scope)
+    start = _at(tree, events, [asked[0]], pure=True) if worker is not None and asked is not None else None
+    if worker is not None and start is not None:
+        speaker = _speaker(*worker, (e for e in reversed(events) if e.isolation_scope == scope))
+        start.askers = {**start.askers, scope: {speaker.name}}
+        start.reopened.add(scope)
+        start.scope = scope
+    return start
+
+
+def _worker(tree: Tree, events: Sequence[Event], scope: str) -> tuple[Tree, Agent] | None:
+    """Who carries out the call whose id is `scope`, and the tree in which it does."""
+    found = call_event(events, scope)
+    if found is None:
+        return None
+    event, call = found
+    if event.isolation_scope:
+        above = _worker(tree, events, event.isolation_scope) if event.isolation_scope != scope else None
+        if above is None:
+            return None
+        tree = above[0]
+    caller = tree.find(event.author)
+    agent = tree.called(caller, call.name) if caller is not None else None
+    return (tree.below(caller, agent), agent) if caller is not None and agent is not None else None
+
+
+def _next(tree: Tree, events: Sequence[Event]) -> Agent:
     """The last agent that spoke, if the conversation may be taken back from it; else the root."""
     root = tree.root
     if isinstance(root, LlmSpec) and root.sub_agents:
-        for event in reversed(events):
-            agent = tree.find(event.author) if event.author != "user" else None
-            if agent is not None and _transferable(tree, agent):
-                return Start(agent)
-    return Start(root)
+        return _speaker(tree, root, (e for e in reversed(events) if not e.isolation_scope))
+    return root
 
 
-def _transferable(tree: Tree, agent: Agent | None) -> bool:
-    while agent is not None:
-        if not isinstance(agent, LlmSpec) or agent.disallow_transfer_to_parent:
-            return False
+def _speaker(tree: Tree, top: Agent, newest_first: Iterable[Event]) -> Agent:
+    """The last agent that spoke, if it may hand back all the way to `top`; else `top`."""
+    for event in newest_first:
+        agent = tree.find(event.author) if event.author != "user" else None
+        if agent is not None and _transferable(tree, agent, top):
+            return agent
+    return top
+
+
+def _transferable(tree: Tree, agent: Agent | None, top: Agent) -> bool:
+    while isinstance(agent, LlmSpec) and not agent.disallow_transfer_to_parent:
+        if agent is top:
+            return True
         agent = tree.parent(agent)
-    return True
+    return False
 
 
-def _asked(tree: Tree, events: Sequence[Event], message: Content) -> list[Event]:
-    """The newest event with the call of each result, in the order of the results; those of agents that are gone are left
-    out."""
+def _asked(events: Sequence[Event], message: Content) -> dict[str, Event]:
+    """The newest event with the call of each result, by its id, in the order of the results."""
     wanted = {r.id for r in message.responses if r.id}
     found: dict[str, Event] = {}
     for event in reversed(events):
@@ -79,16 +169,15 @@ def _asked(tree: Tree, events: Sequence[Event], message: Content) -> list[Event]
                 found[call.id] = event
         if not wanted:
             break
-    asked = [found[r.id] for r in message.responses if r.id in found]
-    return [e for e in asked if tree.find(e.author) is not None]
+    return {r.id: found[r.id] for r in message.responses if r.id in found}
 
 
-def _newest_of_run(tree: Tree, events: Sequence[Event], run_id: str) -> list[Event]:
-    """The newest event of the run on each branch, the newest of all first."""
-    found: dict[str, Event] = {}
+def _newest_of_run(events: Sequence[Event], run_id: str) -> list[Event]:
+    """The newest event of the run in each scope and on each branch, the newest of all first."""
+    found: dict[tuple[str, str], Event] = {}
     for event in reversed(events):
-        if event.invocation_id == run_id and event.author != "user" and tree.find(event.author) is not None:
-            found.setdefault(event.branch, event)
+        if event.invocation_id == run_id and event.author != "user":
+            found.setdefault((event.isolation_scope, event.branch), event)
     return list(found.values())
 
 

@@ -26,14 +26,17 @@ log = logging.getLogger("polyport.tools")
 
 
 class Outcome:
-    """What one call came to: its response (None = none yet), and the side effects."""
+    """What one call came to: its response (None = none yet), and the side effects. `waits`: the call goes on later."""
 
-    __slots__ = ("actions", "call", "response")
+    __slots__ = ("actions", "call", "response", "waits")
 
-    def __init__(self, call: FunctionCall, response: dict[str, Any] | None, actions: EventActions) -> None:
+    def __init__(
+        self, call: FunctionCall, response: dict[str, Any] | None, actions: EventActions, waits: bool = False
+    ) -> None:
         self.call = call
         self.response = response
         self.actions = actions
+        self.waits = waits
 
 
 async def run_calls(ctx: RunContext, agent: LlmSpec, box: Toolbox, calls: Sequence[FunctionCall]) -> Event | None:
@@ -57,6 +60,8 @@ async def _one(ctx: RunContext, agent: LlmSpec, box: Toolbox, call: FunctionCall
     tool = box.by_name.get(call.name)
     args = codec.own(call.args)  # the event that holds the call is not the tool's
     result, problem = await _tried(call.name, _run(context, agent, box, call.name, args))
+    if context.waits and problem is None:
+        return Outcome(call, None, context.actions, waits=True)
     if problem is not None:
         asked = first(ctx.scope.hooks, "on_tool_error", agent.on_tool_error, context, tool, args, problem)
         mended, worse = await _tried(call.name, asked)
@@ -124,7 +129,7 @@ def merge(ctx: RunContext, outcomes: Sequence[Outcome], box: Toolbox) -> Event |
     for outcome in outcomes:
         tool = box.by_name.get(outcome.call.name)
         merge_actions(actions, outcome.actions)
-        if outcome.response is None and tool is not None and tool.long_running:
+        if outcome.waits or (outcome.response is None and tool is not None and tool.long_running):
             continue
         response = FunctionResponse(id=outcome.call.id, name=outcome.call.name, response=outcome.response)
         parts.append(Part(function_response=response))

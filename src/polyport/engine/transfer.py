@@ -14,15 +14,21 @@ NAME = "transfer_to_agent"
 
 
 def targets(tree: Tree, agent: LlmSpec) -> list[Agent]:
-    """Sub-agents, then the parent and its other children where the agent may; the latter only below an LLM agent."""
-    found: list[Agent] = list(agent.sub_agents)
+    """Sub-agents, then the parent and its other children where the agent may; the latter only below an LLM agent. One that
+    works for a call has its own sub-agents only: its result belongs to the caller."""
+    found = [child for child in agent.sub_agents if _takes_over(child)]
     parent = tree.parent(agent)
-    if isinstance(parent, LlmSpec):
+    if isinstance(parent, LlmSpec) and agent.mode == "chat":
         if not agent.disallow_transfer_to_parent:
             found.append(parent)
         if not agent.disallow_transfer_to_peers:
-            found.extend(peer for peer in parent.sub_agents if peer is not agent)
+            found.extend(peer for peer in parent.sub_agents if peer is not agent and _takes_over(peer))
     return found
+
+
+def _takes_over(agent: Agent) -> bool:
+    """Whether the conversation may be handed over to it; an agent in another mode is called as a tool (spec core 3.7)."""
+    return not isinstance(agent, LlmSpec) or agent.mode == "chat"
 
 
 def instruction(tree: Tree, agent: LlmSpec, found: list[Agent]) -> str:

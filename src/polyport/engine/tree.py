@@ -4,19 +4,24 @@ Made by the App, which hands in how to bind an LLM agent's plugs; read by the ru
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import get_args
 
+from polyport.engine.delegation import Delegate
 from polyport.engine.pairing import RESERVED
 from polyport.engine.prepare import RESULT_TOOL
-from polyport.engine.spec import LlmSpec
+from polyport.engine.scopes import FINISH_TOOL
+from polyport.engine.spec import LlmSpec, Mode
 from polyport.errors import ConfigError
-from polyport.ports.agent import Agent, Bound, Tool
+from polyport.ports.agent import Agent, Bound, Tool, Tree
+
+MODES: tuple[str, ...] = get_args(Mode)
 
 Bind = Callable[[LlmSpec, Bound | None], Bound]
 """`(agent, the plugs of the nearest LLM agent above)` -> the agent's plugs."""
 
 _NAME = re.compile(r"[^\W\d][\w-]*")
-_RESERVED = RESERVED | {RESULT_TOOL}
+_RESERVED = RESERVED | {RESULT_TOOL, FINISH_TOOL}
 """Names of calls that the engine itself makes or reads; a tool of that name would not be heard."""
 
 
@@ -24,13 +29,16 @@ class AgentTree:
     """ConfigError when a name is not an identifier, reserved or used twice, or an agent object has two parents; the same for
     the names of an agent's own tools."""
 
-    def __init__(self, root: Agent, bind: Bind) -> None:
+    def __init__(self, root: Agent, bind: Bind, above: Bound | None = None, outer: "Sequence[AgentTree]" = ()) -> None:
         self.root = root
         self._bind = bind
+        self._outer = (*outer, self)
+        self._inner: dict[tuple[int, int], AgentTree] = {}
+        self._tasks = False
         self._by_name: dict[str, Agent] = {}
         self._parent: dict[int, Agent | None] = {}
         self._bound: dict[int, Bound] = {}
-        self._add(root, None, None)
+        self._add(root, None, above)
 
     def _add(self, agent: Agent, parent: Agent | None, above: Bound | None) -> None:
         if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance]  user code is not checked
@@ -51,10 +59,54 @@ class AgentTree:
         self._parent[id(agent)] = parent
         self._by_name[agent.name] = agent
         if isinstance(agent, LlmSpec):
+            self._check_mode(agent, parent)
             above = self._bound[id(agent)] = self._bind(agent, above)
             _check_tools(agent, above)
+            for tool in above.tools:
+                if isinstance(tool, Delegate):
+                    self._inner[id(agent), id(tool.agent)] = self._tree_of(tool.agent, above)
         for child in agent.sub_agents:
             self._add(child, agent, above)
+
+    def _check_mode(self, agent: LlmSpec, parent: Agent | None) -> None:
+        if agent.mode not in MODES:
+            raise ConfigError(f"agent {agent.name!r} has the mode {agent.mode!r}; there are: {', '.join(MODES)}")
+        if agent.mode == "task":
+            self._tasks = True
+            if not isinstance(parent, LlmSpec):
+                below = f"below {parent.name!r}, which is none" if parent is not None else "as a root or tool"
+                raise ConfigError(
+                    f"agent {agent.name!r} is in task mode and stands {below}; it needs an LLM agent above that calls it"
+                )
+        elif agent.mode != "chat" and parent is None and len(self._outer) == 1:
+            raise ConfigError(f"agent {agent.name!r} is the root; its mode must be chat, not {agent.mode}")
+
+    def _tree_of(self, agent: Agent, above: Bound) -> "AgentTree":
+        """The tree below an agent that is called as a tool; agents may call each other in a circle."""
+        found = next((tree for tree in self._outer if tree.root is agent), None)
+        return found or AgentTree(agent, self._bind, above, self._outer)
+
+    @property
+    def has_tasks(self) -> bool:
+        return self._tasks or any(tree.has_tasks for tree in self._inner_trees())
+
+    def _inner_trees(self) -> "list[AgentTree]":
+        """The trees below agents of this one that are called as tools, but for those that hold this one."""
+        return [tree for tree in self._inner.values() if tree not in self._outer]
+
+    def called(self, caller: Agent, name: str) -> Agent | None:
+        if not isinstance(caller, LlmSpec):
+            return None
+        for child in caller.sub_agents:
+            if child.name == name and isinstance(child, LlmSpec) and child.mode != "chat":
+                return child
+        tools = (t for t in self.bound(caller).tools if isinstance(t, Delegate) and t.name == name)
+        return next((tool.agent for tool in tools), None)
+
+    def below(self, caller: Agent, agent: Agent) -> Tree:
+        if isinstance(agent, LlmSpec) and agent.mode != "chat" and self._parent.get(id(agent)) is caller:
+            return self
+        return self._inner.get((id(caller), id(agent))) or self._tree_of(agent, self.bound(caller))
 
     def find(self, name: str) -> Agent | None:
         return self._by_name.get(name)
@@ -75,13 +127,14 @@ class AgentTree:
         return list(self._by_name.values())
 
     def bounds(self) -> list[Bound]:
-        """The plugs of all LLM agents."""
-        return list(self._bound.values())
+        """The plugs of all LLM agents, also of those that are called as tools."""
+        inner = [bound for tree in self._inner_trees() for bound in tree.bounds()]
+        return [*self._bound.values(), *inner]
 
 
 def _check_tools(agent: Agent, bound: Bound) -> None:
     """The tools that are known now; those of toolsets are checked when they are listed."""
-    names: set[str] = set()
+    names = {child.name for child in agent.sub_agents if isinstance(child, LlmSpec) and child.mode != "chat"}
     for tool in bound.tools:
         if not isinstance(tool, Tool):
             continue

@@ -5,10 +5,11 @@ a caller may not do is not there. Nothing here does I/O of its own.
 """
 
 from abc import ABC, abstractmethod
+from collections import ChainMap
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol, Union, runtime_checkable
+from typing import Any, Protocol, Union, cast, runtime_checkable
 
 from msgspec import structs
 
@@ -57,6 +58,25 @@ Hooks = Mapping[str, Sequence[Callable[..., Any]]]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
+class Delegation:
+    """A call that an agent carries out inside the run of its caller. The call's id is the isolation scope of all that
+    happens there."""
+
+    tree: "Tree"
+    """The agents among which the one that works may look around."""
+    caller: str
+    """The isolation scope of the call."""
+    hidden: bool
+    """Whether what happens there is stored, but not shown to those who watch the run."""
+    user_content: Content | None
+    """What the agent was asked."""
+    seed: Content | None = None
+    """How its prompts begin, if not with the arguments of the call."""
+    temp: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Its own `temp:` state, which the caller does not see (FR-036)."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
 class RunScope:
     """All that belongs to one run; shared by the contexts of all its agents. Made by the engine's runner."""
 
@@ -73,14 +93,24 @@ class RunScope:
     user_content: Content | None
     resumed: bool = False
     """Whether the run died once and goes on now."""
-    askers: set[str] = field(default_factory=set[str])
-    """Names of the agents with which this run goes on: their calls are answered now, or they were at work when it died."""
+    askers: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    """Isolation scope -> names of the agents with which this run goes on there: their calls are answered now, or they were
+    at work when it died."""
+    reopened: set[str] = field(default_factory=set[str])
+    """Ids of the calls whose delegations go on."""
+    delegations: dict[str, Delegation] = field(default_factory=dict[str, Delegation])
+    """By isolation scope."""
     uploads: tuple[Content, Content] | None = None
     """The user's message as stored and as sent, when its files became artifacts."""
     calls_left: int = 0
     """The budget of model calls."""
     ended: bool = False
     end_reason: str = ""
+
+    def state_in(self, isolation_scope: str) -> Mapping[str, Any]:
+        """The committed state as it is seen in an isolation scope: its own `temp:` keys before those around it."""
+        inner = self.delegations.get(isolation_scope) if isolation_scope else None
+        return self.session.state if inner is None else ChainMap(inner.temp, cast("Any", self.state_in(inner.caller)))
 
 
 class ReadContext:
@@ -116,9 +146,21 @@ class ReadContext:
         return self.scope.session
 
     @property
+    def tree(self) -> "Tree":
+        """The agents of the app, or of the tool that runs this one."""
+        inner = self.scope.delegations.get(self.isolation_scope) if self.isolation_scope else None
+        return self.scope.tree if inner is None else inner.tree
+
+    @property
+    def askers(self) -> set[str]:
+        """Names of the agents with which the run goes on here (see RunScope)."""
+        return self.scope.askers.get(self.isolation_scope) or set()
+
+    @property
     def user_content(self) -> Content | None:
-        """The message that started the run."""
-        return self.scope.user_content
+        """The message that started the run, or what another agent asked this one."""
+        inner = self.scope.delegations.get(self.isolation_scope) if self.isolation_scope else None
+        return self.scope.user_content if inner is None else inner.user_content
 
     @property
     def config(self) -> RunConfig:
@@ -126,7 +168,7 @@ class ReadContext:
 
     @property
     def state(self) -> Mapping[str, Any]:
-        return MappingProxyType(self.scope.session.state)
+        return MappingProxyType(self.scope.state_in(self.isolation_scope))
 
     async def load_artifact(self, name: str, version: int = 0) -> Part:
         """An artifact of this session (or `user:`); version 0 is the latest. NotFound; Unavailable without a store."""
@@ -224,7 +266,7 @@ class CallbackContext(ReadContext):
         delta = self.actions.state_delta
         if delta is None:
             delta = self.actions.state_delta = {}
-        self._state = State(self.scope.session.state, delta)
+        self._state = State(self.scope.state_in(self.isolation_scope), delta)
 
     @property
     def state(self) -> State:
@@ -254,12 +296,14 @@ class CallbackContext(ReadContext):
 class ToolContext(CallbackContext):
     """What a tool gets besides its arguments."""
 
-    __slots__ = ("confirmation", "function_call_id")
+    __slots__ = ("confirmation", "function_call_id", "waits")
 
     def __init__(self, ctx: ReadContext, function_call_id: str, confirmation: ToolConfirmation | None = None) -> None:
         super().__init__(ctx)
         self.function_call_id = function_call_id
         self.confirmation = confirmation
+        self.waits = False
+        """Set by a tool whose call is not done and goes on later: there is no response yet, and the agent waits."""
 
 
 class Tool(ABC):
@@ -322,6 +366,7 @@ class Bound:
     model: Model
     tools: Sequence[Tool | Toolset] = ()
     output: OutputSchema | None = None
+    input: OutputSchema | None = None
 
 
 class Tree(Protocol):
@@ -333,6 +378,19 @@ class Tree(Protocol):
     def find(self, name: str) -> Agent | None: ...
 
     def parent(self, agent: Agent) -> Agent | None: ...
+
+    @property
+    def has_tasks(self) -> bool:
+        """Whether some agent works in task mode."""
+        ...
+
+    def called(self, caller: Agent, name: str) -> Agent | None:
+        """The agent that carries out calls of `caller` to the tool `name`, as far as that is known before it runs."""
+        ...
+
+    def below(self, caller: Agent, agent: Agent) -> "Tree":
+        """The tree in which `agent` works for a call of `caller`: this one for a sub-agent, else one of its own."""
+        ...
 
     def bound(self, agent: Agent) -> Bound:
         """The plugs of an LLM agent, also of one that is not in the tree. ConfigError if it has no model."""

@@ -154,7 +154,7 @@ class RunRoutes:
             return await self._stream(request, send, run, min(offset, run.offset), ids=True)
         key = await self._key_of(run_id)
         session = await self._runs.stores.sessions.get(key)
-        events = [e for e in session.events if e.invocation_id == run_id and e.author != "user"]
+        events = [e for e in session.events if e.invocation_id == run_id and e.author != "user" and not e.unpublished]
         stream = SseStream(send)
         await stream.start([(b"x-run-id", run_id.encode())])
         frames = [sse.frame(encode_event(e), id=f"{n}.{n}") for n, e in enumerate(events, 1) if n > stored]
