@@ -19,8 +19,8 @@ TASK_GROUPS = {
     "protocols/streaming.py": "hang-up and heartbeat beside an answer",
     "runs/coordinator.py": "place 1: one task per run",
     "testing/connect.py": "the app beside the test",
-    "tools/mcp_pool.py": "one task per MCP session, which opens and closes it",
     "testing/samples.py": "many writers at once, in the contract suites",
+    "tools/mcp_pool.py": "one task per MCP session, which opens and closes it",
 }
 """The only files that open a task group, and why."""
 

@@ -104,9 +104,11 @@ async def response_of(
 
 
 def _repeats(part: Part, structured: Any) -> bool:
-    """Whether a text is the structured data once more, as the protocol wants it for old clients."""
+    """Whether a text is the structured data once more, as the protocol wants it for old clients, or one of its members."""
     if part.text is None:
         return False
+    if is_map(structured) and any(value == part.text for value in structured.values()):
+        return True
     try:
         again = msgspec.json.decode(part.text)
     except (msgspec.DecodeError, RecursionError):
