@@ -20,6 +20,10 @@ from polyport.errors import AgentError, ConfigError, LimitExceeded, TimedOut, Un
 from polyport.stores.memory import MemorySessions
 from polyport.testing import ScriptedModel, call
 from polyport.tools.mcp import HttpServer, McpLimits, McpToolset, StdioServer
+from polyport.wire.anthropic import encode_request as encode_anthropic
+from polyport.wire.gemini_request import encode_request as encode_gemini
+from polyport.wire.openai import OFFICIAL
+from polyport.wire.openai import encode_request as encode_openai
 
 
 def agent(*steps: Any, tools: list[Any], **fields: Any) -> tuple[LlmAgent, ScriptedModel]:
@@ -481,6 +485,21 @@ async def test_FR_215_the_output_schema_is_shown_and_a_good_result_passes(lab: C
     responses, model = await run(toolset, call("weather"))
     assert responses == [{"output": GOOD}]
     assert declared(model)["weather"].response == WEATHER
+
+
+async def test_FR_215_every_provider_is_told_the_output_schema(lab: Callable[..., Lab]):
+    nullable = {"type": "object", "properties": {"kv": {"type": ["object", "null"]}}}
+    server = lab(tools=[{"name": "weather", "description": "Looks.", "inputSchema": nullable, "outputSchema": WEATHER}])
+    _, model = await run(server.toolset())
+    request = model.requests[0]
+    gemini = json.loads(encode_gemini(request))["tools"][0]["functionDeclarations"][0]
+    assert gemini["responseJsonSchema"] == WEATHER and gemini["description"] == "Looks."
+    openai = encode_openai(request, model="m", stream=False, dialect=OFFICIAL)["tools"][0]["function"]
+    anthropic = json.loads(encode_anthropic(request, model="m", stream=False))["tools"][0]
+    for sent in (openai, anthropic):
+        said, _, schema = sent["description"].partition("\n\nThe result is JSON of this schema: ")
+        assert said == "Looks." and json.loads(schema) == WEATHER
+    assert gemini["parametersJsonSchema"] == openai["parameters"] == anthropic["input_schema"] == nullable
 
 
 async def test_FR_215_a_result_that_breaks_the_schema_is_an_error_result(lab: Callable[..., Lab]):

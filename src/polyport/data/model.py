@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from polyport.codec import Data
+from polyport.codec import Data, encode
 from polyport.data.content import Content
 
 Schema = dict[str, Any]
@@ -38,6 +38,13 @@ class ToolDeclaration(Data, frozen=True, kw_only=True):
     description: str = ""
     parameters: Schema = field(default_factory=lambda: {"type": "object", "properties": {}})
     response: Schema | None = None
+
+    @property
+    def whole_description(self) -> str:
+        """The description with the schema of results, for APIs that have no field for it (FR-215)."""
+        if self.response is None:
+            return self.description
+        return f"{self.description}\n\nThe result is JSON of this schema: {encode(self.response).decode()}".strip()
 
 
 class GenerateConfig(Data, frozen=True, kw_only=True):

@@ -87,7 +87,7 @@ def _tools(request: ModelRequest) -> Block:
     if not request.tools:
         return {}
     tools = [
-        {"name": t.name, **({"description": t.description} if t.description else {}), "input_schema": t.parameters}
+        {"name": t.name, **({"description": d} if (d := t.whole_description) else {}), "input_schema": t.parameters}
         for t in request.tools
     ]
     choice = request.config.tool_choice

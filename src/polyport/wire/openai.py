@@ -114,8 +114,8 @@ def _tool(tool: ToolDeclaration) -> Json:
     if not _TOOL_NAME.fullmatch(tool.name):
         raise BadRequest(f"tool name {tool.name!r} must be 1 to 64 letters, digits, _ or -", "tools")
     function: Json = {"name": tool.name}
-    if tool.description:
-        function["description"] = tool.description
+    if description := tool.whole_description:
+        function["description"] = description
     function["parameters"] = tool.parameters
     return {"type": "function", "function": function}
 
