@@ -11,6 +11,7 @@ _HOMES = {
     "App": "polyport.app",
     "Reply": "polyport.app",
     "Agent": "polyport.ports.agent",
+    "AgentTool": "polyport.tools.agent_tool",
     "CallbackContext": "polyport.ports.agent",
     "Content": "polyport.data.content",
     "Event": "polyport.data.event",

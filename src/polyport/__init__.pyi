@@ -25,6 +25,7 @@ from polyport.ports.agent import Toolset as Toolset
 from polyport.ports.model import Model as Model
 from polyport.ports.plugin import Plugin as Plugin
 from polyport.ports.stores import Stores as Stores
+from polyport.tools.agent_tool import AgentTool as AgentTool
 from polyport.tools.function import make_tool as make_tool
 from polyport.tools.function import tool as tool
 
