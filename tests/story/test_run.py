@@ -33,7 +33,7 @@ async def test_rest_33_34_members_that_are_always_there(serve: Serve, scripted: 
 
 
 @pytest.mark.parametrize("path", ["/run", "/run_sse", "/api/run", "/run/", "/api/run_sse/"])
-async def test_rest_35_86_unknown_field_is_400_and_the_model_is_not_asked(serve: Serve, scripted: Any, path: str):
+async def test_rest_35_36_86_unknown_field_is_400_and_the_model_is_not_asked(serve: Serve, scripted: Any, path: str):
     agent, model = scripted()
     async with serve(agent) as talk:
         for body in (talk.body(foo=1), talk.body({"parts": [{"text": "x", "txt": 1}]})):
@@ -435,3 +435,34 @@ async def test_arguments_that_are_no_json_object_go_back_to_the_model(serve: Ser
     async with serve(agent) as talk:
         assert texts(await talk.run()) == ["sorry"]
     assert "not a JSON object" in model.prompt()[-1]
+
+
+async def test_rest_41_56_a_session_whose_app_is_gone(serve: Serve, scripted: Any):
+    """The reference answers 500; an unknown app is the caller's mistake here (rest section 10)."""
+    agent, _ = scripted()
+    async with serve(agent) as talk:
+        assert (await talk.client.post("/apps/ghost/users/u1/sessions/s1")).status == 200
+        for path in ("/run", "/run_sse"):
+            response = await talk.client.post(path, json={**talk.body(), "appName": "ghost"})
+            assert response.status == 404
+            assert response.json()["error"].startswith("failed to load agent: ")
+            assert "ghost" in response.json()["error"]
+
+
+async def test_rest_53_62_nothing_is_skipped_before_an_error_and_nothing_follows_it(serve: Serve):
+    """The reference goes on after an error frame; here the first error ends the run (core section 12.4)."""
+    from collections.abc import AsyncIterator
+
+    from polyport import Event, FunctionAgent
+    from polyport.data.content import model_text
+
+    async def yields(ctx: RunContext) -> AsyncIterator[Event | None]:
+        yield None
+        yield Event(content=model_text("first"))
+        raise ValueError("secret detail")
+        yield Event(content=model_text("never"))
+
+    async with serve(FunctionAgent(name="app", function=yields)) as talk:
+        events = await talk.sse()
+    assert texts(events) == ["first"]
+    assert [e[0] for e in events[1:]] == ["error"] and "secret" not in str(events[1:])
