@@ -91,7 +91,7 @@ async def test_FR_211_users_at_one_time_wait_for_a_free_session():
 
 async def test_FR_211_when_all_sessions_are_in_use_for_too_long_it_is_said():
     async with web_mcp() as server:
-        limits = McpLimits(sessions=1, connect_timeout_s=0.3)
+        limits = McpLimits(sessions=1, connect_timeout_s=1.5)
         toolset = McpToolset(HttpServer(server.url, header_provider=token), limits=limits)
         app = App(agent(call("hang"), tools=[toolset]))
         async with toolset.running(), app, anyio.create_task_group() as tasks:
