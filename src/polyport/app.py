@@ -37,6 +37,7 @@ from polyport.runs.coordinator import Coordinator
 from polyport.seams import REAL, Seams
 from polyport.stores.memory import KeywordMemory, MemoryArtifacts, MemorySessions
 from polyport.stores.open import open_stores
+from polyport.tools.agent_tool import accepted_input
 from polyport.tools.builtin import missing_stores
 from polyport.tools.function import make_tool
 from polyport.tools.memory import remember_session
@@ -149,7 +150,7 @@ class App:
         output = None
         if agent.output_schema is not None:
             output = OutputSchema(*output_schema(agent.output_schema))
-        accepts = OutputSchema(*output_schema(agent.input_schema)) if agent.input_schema is not None else None
+        accepts = accepted_input(agent, agent.input_schema) if agent.input_schema is not None else None
         return Bound(model, tuple(tools), output, accepts)
 
     # ---- life

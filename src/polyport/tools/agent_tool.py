@@ -14,7 +14,18 @@ from polyport.engine.pairing import json_text
 from polyport.engine.spec import LlmSpec
 from polyport.errors import ConfigError
 from polyport.ports.agent import Agent, OutputSchema, RunContext, ToolContext
-from polyport.tools.schema import output_schema
+from polyport.tools.schema import output_schema, schema_of
+
+
+def accepted_input(agent: Agent, spec: Any) -> OutputSchema:
+    """The arguments of calls to an agent, from its `input_schema`. ConfigError unless they are an object."""
+    schema, parse = output_schema(spec)
+    given = cast("dict[str, Any]", spec) if isinstance(spec, dict) else schema_of(spec)
+    if given.get("type", "object") != "object":
+        raise ConfigError(
+            f"the input_schema of agent {agent.name!r} must be that of an object, not of {given['type']!r}"
+        )
+    return OutputSchema(schema, parse)
 
 
 class AgentTool(Delegate):
@@ -41,7 +52,7 @@ class AgentTool(Delegate):
                 f"agent {agent.name!r} is in task mode: put it into sub_agents of its caller, not into an AgentTool"
             )
         spec = input_schema if input_schema is not None else agent.input_schema if isinstance(agent, LlmSpec) else None
-        self._accepts = OutputSchema(*output_schema(spec)) if spec is not None else None
+        self._accepts = accepted_input(agent, spec) if spec is not None else None
         super().__init__(agent, self._accepts.schema if self._accepts is not None else REQUEST, description)
         self._skip_summarization = skip_summarization
         self._show_events = show_events
