@@ -235,16 +235,13 @@ class Timeline:
             told.append(self.events[at])
             if not self._covered[at]:
                 size += event_chars(self.events[at])
-        if not size or not told:
-            return None
+        start = min([times[lo], *(c.start_timestamp for c, _ in inside)])
+        end = max([times[hi], *ends])
+        within = (c for c, at in self._live if (c, at) not in inside)
+        if not size or any(c.start_timestamp <= start and end <= c.end_timestamp for c in within):
+            return None  # nothing to say, or superseded from the start, which a clock that went back can bring about
         parts = [part for c, _ in inside for part in c.compacted_content.parts]
-        return Range(
-            told,
-            Content(role="user", parts=parts) if parts else None,
-            min([times[lo], *(c.start_timestamp for c, _ in inside)]),
-            max([times[hi], *ends]),
-            size,
-        )
+        return Range(told, Content(role="user", parts=parts) if parts else None, start, end, size)
 
 
 def _live(events: list[Event]) -> list[tuple[Compaction, int]]:
