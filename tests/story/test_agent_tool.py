@@ -26,7 +26,9 @@ from polyport import (
 )
 from polyport.data.content import model_text
 from polyport.data.event import Event
+from polyport.data.model import Usage
 from polyport.errors import AgentError, ConfigError, ModelError, RunCancelled
+from polyport.plugins import UsagePlugin
 from polyport.ports.stores import Stores
 from polyport.stores.memory import MemorySessions
 from polyport.testing import ScriptedModel, call
@@ -406,6 +408,19 @@ async def test_section_12_21_plugins_and_callbacks_see_the_child():
     await App(calling(AgentTool(child), calls=ask("child")), plugins=[Watch()]).ask("hi")
     inner = ["tool child", "agent child", "model child", "event child", "after child", "event boss"]
     assert seen == ["agent boss", "model boss", "event boss", *inner, "model boss", "event boss"]
+
+
+async def test_section_12_21_usage_of_the_child_counts_for_the_run():
+    totals: list[Any] = []
+
+    def used(text: Any, tokens: int) -> ModelResponse:
+        content = text if isinstance(text, Content) else model_text(text)
+        return ModelResponse(content=content, usage_metadata=Usage(prompt_token_count=tokens, total_token_count=tokens))
+
+    question = Content(role="model", parts=[Part(function_call=ask("child", id="c"))])
+    boss = llm("boss", used(question, 1), used("done", 10), tools=[AgentTool(llm("child", used("ok", 100)))])
+    await App(boss, plugins=[UsagePlugin(on_total=lambda ctx, usage: totals.append(usage))]).ask("hi")
+    assert [(t.calls, t.input_tokens) for t in totals] == [(3, 111)]
 
 
 async def test_section_12_1_the_budget_of_model_calls_is_shared():

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from polyport import LlmAgent, Part
+from polyport import AgentTool, LlmAgent, Part
 from polyport.data.content import Content, FunctionCall, FunctionResponse, model_text, user_text
 from polyport.data.event import Event, new_actions
 from polyport.engine.delegation import answer_of, check_arguments
@@ -140,11 +140,27 @@ def test_core_42_a_message_belongs_to_the_open_task_of_whoever_works_on_it():
     assert (got.agent.name, got.scope, got.askers) == ("boss", "", {}), "never one that works for a call"
 
 
+def test_core_42_a_task_is_found_through_all_that_work_for_each_other():
+    inner = LlmAgent(name="inner", mode="task")
+    outer = LlmAgent(name="outer", mode="single_turn", sub_agents=[inner])
+    tool = AgentTool(LlmAgent(name="middle", sub_agents=[outer]))
+    tree = AgentTree(
+        LlmAgent(name="boss"), lambda agent, above: Bound(ScriptedModel(), [tool] if agent.name == "boss" else [])
+    )
+    assert tree.has_tasks
+    events = [calls("a", name="middle"), calls("b", author="middle", scope="a", name="outer")]
+    events += [calls("c", author="outer", scope="b", name="inner"), says("which?", "inner", "c")]
+    got = start(tree, events, user_text("Rome"))
+    assert (got.agent.name, got.scope, got.reopened) == ("boss", "c", {"a", "b", "c"})
+    assert got.askers == {"": {"boss"}, "a": {"middle"}, "b": {"outer"}, "c": {"inner"}}
+
+
 def test_a_scope_whose_caller_or_tool_is_gone_is_not_open():
     for events in (
         [calls("a", author="gone"), says("which?", scope="a")],
         [calls("a", name="gone"), says("which?", scope="a")],
         [says("which?", scope="a")],
+        [calls("a", author="task", scope="b"), calls("b", author="task", scope="a"), says("which?", scope="a")],
     ):
         got = start(team(), events, user_text("Rome"))
         assert (got.agent.name, got.scope, got.reopened) == ("boss", "", set())

@@ -118,19 +118,20 @@ def _at_task(tree: Tree, events: Sequence[Event]) -> Start | None:
 
 
 def _worker(tree: Tree, events: Sequence[Event], scope: str) -> tuple[Tree, Agent] | None:
-    """Who carries out the call whose id is `scope`, and the tree in which it does."""
+    """Who carries out the call whose id is `scope`, and the tree in which it does; None when somebody on the way is gone."""
     found = call_event(events, scope)
-    if found is None:
+    chain = list(callers(events, found[0])) if found is not None else []
+    if not chain or chain[-1].isolation_scope:
         return None
-    event, call = found
-    if event.isolation_scope:
-        above = _worker(tree, events, event.isolation_scope) if event.isolation_scope != scope else None
-        if above is None:
+    agent: Agent | None = None
+    for event, call_id in zip(reversed(chain), [*(e.isolation_scope for e in chain[-2::-1]), scope], strict=True):
+        caller = tree.find(event.author)
+        name = next(c.name for c in event.calls if c.id == call_id)
+        agent = tree.called(caller, name) if caller is not None else None
+        if caller is None or agent is None:
             return None
-        tree = above[0]
-    caller = tree.find(event.author)
-    agent = tree.called(caller, call.name) if caller is not None else None
-    return (tree.below(caller, agent), agent) if caller is not None and agent is not None else None
+        tree = tree.below(caller, agent)
+    return (tree, agent) if agent is not None else None
 
 
 def _next(tree: Tree, events: Sequence[Event]) -> Agent:
