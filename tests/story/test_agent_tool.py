@@ -21,12 +21,14 @@ from polyport import (
     RunConfig,
     RunContext,
     SequentialAgent,
+    SessionKey,
     ToolContext,
     make_tool,
 )
-from polyport.data.content import model_text
+from polyport.data.content import model_text, user_text
 from polyport.data.event import Event
 from polyport.data.model import Usage
+from polyport.data.run import RunRequest
 from polyport.errors import AgentError, ConfigError, ModelError, RunCancelled
 from polyport.plugins import UsagePlugin
 from polyport.ports.stores import Stores
@@ -55,6 +57,13 @@ def responses(events: list[Event]) -> list[dict[str, Any] | None]:
 
 def calling(*tools: Any, calls: Any, then: str = "done", **fields: Any) -> LlmAgent:
     return llm("boss", calls, then, tools=list(tools), **fields)
+
+
+def later() -> None:
+    """Answer later."""
+
+
+LATER = make_tool(later, long_running=True)
 
 
 # ---- question and answer
@@ -515,6 +524,21 @@ async def test_progress_of_a_child_is_not_shown_otherwise_not_even_its_pieces(se
     assert len(replayed) == len([e for e in events if not e.get("partial")]), "a replay shows what was shown"
 
 
+async def test_progress_the_view_of_a_protocol_is_what_its_clients_see():
+    seen: list[str] = []
+
+    async def sink(event: Event) -> None:
+        seen.append(event.author)
+
+    child = llm("child", call("later", id="x"), "ok", tools=[LATER])
+    app = App(calling(AgentTool(child), AgentTool(llm("quiet", "hush")), calls=[ask("child"), ask("quiet")]))
+    await app.stores.sessions.create("boss", "u", "s")
+    async with app:
+        request = RunRequest(key=SessionKey("boss", "u", "s"), message=user_text("hi"))
+        await (await app.runs.start(request, sinks=[sink])).wait()
+    assert seen == ["user", "boss", "child", "boss"], "the child's question is shown, the rest is not"
+
+
 async def test_progress_what_is_inside_a_hidden_child_stays_hidden():
     deep = llm("deep", "bottom")
     middle = llm("middle", ask("deep"), "middle", tools=[AgentTool(deep, show_events=True)])
@@ -572,13 +596,6 @@ async def test_calls_whose_ids_are_used_again_do_not_share_a_scope():
 
 
 # ---- waiting for a human
-
-
-def later() -> None:
-    """Answer later."""
-
-
-LATER = make_tool(later, long_running=True)
 
 
 async def test_section_12_21_a_child_that_waits_pauses_the_run_and_the_answer_finds_its_way(serve: Serve):
@@ -652,6 +669,18 @@ async def test_section_12_21_two_wait_and_are_answered_together_or_one_after_the
     assert (got.outcome.status, got.text) == ("finished", "done")
     for n, child in enumerate(children):
         assert model(child).prompt() == ["user: do it", "model: call later({})", f"user: result later {{'n': {n}}}"]
+
+
+async def test_section_12_21_the_answer_may_come_after_a_restart(tmp_path: Any):
+    def make(*steps: Any, boss: Any) -> App:
+        child = llm("child", *steps, tools=[LATER])
+        return App(llm("boss", *boss, tools=[AgentTool(child)]), stores=f"sqlite:///{tmp_path}/data.db")
+
+    async with make(call("later", id="x"), boss=[ask("child")]) as app:
+        assert (await app.ask("hi", session="s1")).outcome.status == "paused"
+    async with make("known", boss=["done"]) as app:
+        got = await app.ask(said("x", "later", {}), session="s1")
+    assert (responses(got.events), got.text) == ([{"result": "known"}], "done")
 
 
 async def test_section_12_21_a_child_may_wait_twice():
