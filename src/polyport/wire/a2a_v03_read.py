@@ -141,13 +141,17 @@ def _push(value: Any) -> Any:
 
 
 def _authentication(value: Any) -> Any:
-    """0.3 lists schemes, 1.0 has one: the first. Without any it says nothing."""
-    members = _members(value)
-    schemes = members.get("schemes")
-    if not isinstance(schemes, list):
+    """0.3 lists schemes, 1.0 has one: the first. One that says nothing is none."""
+    if not isinstance(value, dict):
         return value
-    scheme = cast("list[Any]", schemes)[0] if schemes else "Bearer" if members.get("credentials") else None
-    return None if scheme is None else {"scheme": scheme, "credentials": members.get("credentials")}
+    members = _members(cast("object", value))
+    schemes = members.get("schemes", [])
+    if not isinstance(schemes, list):
+        raise BadRequest("authentication.schemes is not a list", "authentication.schemes")
+    scheme = cast("list[Any]", schemes)[0] if schemes else members.get("scheme")
+    if scheme is None and "credentials" not in members:
+        return None
+    return {"scheme": "Bearer" if scheme is None else scheme, "credentials": members.get("credentials")}
 
 
 def message(value: Any) -> a2a.Message:
