@@ -1,37 +1,40 @@
 """`polyport run` as a real process: in a terminal, in a pipe, and with Ctrl-C (FR-236, FR-233)."""
 
 import json
-import os
 import re
 import signal
+import socket
 import sys
 from pathlib import Path
 
 import pytest
 
-from support.processes import Process, Terminal
+from support.processes import PATIENCE_S, Process, Terminal
 
 WEATHER = str(Path(__file__).parents[2] / "examples/weather")
 AGENT = '''
 from pathlib import Path
-import anyio
+import socket, anyio
 from polyport import LlmAgent
-
-HERE = Path(__file__).parent
 
 async def linger() -> dict:
     """Wait for ever."""
     await anyio.sleep_forever()
 
-def block(name: str) -> dict:
-    """Block a thread until the named pipe has a writer."""
-    return {"got": (HERE / name).read_text()}
+def block() -> dict:
+    """Block a thread until somebody at the door says something."""
+    with socket.create_connection(("127.0.0.1", int((Path(__file__).parent / "door").read_text()))) as door:
+        return {"got": door.recv(100).decode()}
 
-def fail() -> dict:
-    """Fail."""
-    raise ValueError("broken tool")
+async def cling() -> dict:
+    """Wait for ever, also when it is cancelled."""
+    try:
+        await anyio.sleep_forever()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await anyio.sleep_forever()
 
-root_agent = LlmAgent(name="bot", model="demo", instruction="Use the tools.", tools=[linger, block, fail])
+root_agent = LlmAgent(name="bot", model="demo", instruction="Use the tools.", tools=[linger, block, cling])
 '''
 BROKEN_MODEL = """
 from polyport import LlmAgent, Model, ModelResponse
@@ -73,11 +76,11 @@ def agent(tmp_path: Path, code: str) -> Path:
 def test_once_prints_the_answer_and_shows_tool_calls_on_standard_error():
     with Process("run", WEATHER, "--once", "How is the weather in Paris and Rome?") as process:
         assert process.ended() == 0
-        assert process.out.text.count("Paris") == process.out.text.count("city Paris") * 2 == 2
+        assert process.out.text.count("Paris") == 1
         assert "18" in process.out.text and "27" in process.out.text
         assert len(process.out.text.splitlines()) == 1
         assert re.search(r'get_weather\(\{"city":"Paris"\}\)', process.err.text)
-        assert re.search(r'get_weather = \{"city":"Rome"', process.err.text)
+        assert re.search(r'get_weather = \{"temperature_c":27', process.err.text)
 
 
 def test_once_as_json_gives_one_event_a_line():
@@ -114,13 +117,13 @@ def test_ctrl_c_ends_the_one_question_with_130(bot: Path):
 
 
 def test_a_thread_that_never_ends_does_not_keep_the_process(bot: Path):
-    os.mkfifo(bot / "Gate")
-    with Process("run", str(bot), "--once", "block Gate") as process:
-        gate = os.open(bot / "Gate", os.O_WRONLY)
-        process.signal(signal.SIGINT)
-        assert process.ended() == 130
-        assert "Traceback" not in process.err.text
-        os.close(gate)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(PATIENCE_S)
+        (bot / "door").write_text(str(listener.getsockname()[1]))
+        with Process("run", str(bot), "--once", "block") as process, listener.accept()[0]:
+            process.signal(signal.SIGINT)
+            assert process.ended() == 130
+            assert "Traceback" not in process.err.text
 
 
 @pytest.mark.parametrize("name", ["nowhere", "."])
@@ -232,6 +235,18 @@ def test_ctrl_c_cancels_the_turn_only(bot: Path):
         terminal.type("\x04")
         assert terminal.wait() == 0
         assert "Traceback" not in terminal.seen
+
+
+def test_a_second_ctrl_c_does_not_wait_for_clean_up(bot: Path):
+    with Terminal("run", str(bot)) as terminal:
+        terminal.shows("user> ")
+        terminal.type("cling\n")
+        terminal.shows(r"cling\(\{\}\)")
+        terminal.type("\x03")
+        terminal.shows(r"\^C")
+        terminal.interrupts("nothing, but the end")
+        assert terminal.wait() == -signal.SIGINT
+        assert "Traceback" not in terminal.seen and "(stopped)" not in terminal.seen
 
 
 def test_ctrl_c_at_the_prompt_asks_once_and_then_ends(bot: Path):

@@ -124,7 +124,7 @@ def test_a_name_that_does_not_do_is_refused_before_anything_is_written(
 def test_check_shows_agents_models_and_tools():
     code, out, err = polyport("check", str(ROOT / "examples/travel"))
     assert code == 0 and err == ""
-    assert "app travel" in out and "tool remember_city(city)" in out and "hotels (LlmAgent, model demo)" in out
+    assert "app travel" in out and "tool plan_trip(city)" in out and "hotels (LlmAgent, model demo)" in out
     assert out.endswith("ok\n")
 
 

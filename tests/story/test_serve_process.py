@@ -7,25 +7,26 @@ import socket
 import threading
 import urllib.error
 import urllib.request
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
 import anyio
 import pytest
 
-from support.processes import Process, Serving, process_ended
+from support.processes import PATIENCE_S, Process, Serving, process_ended
 
 AGENT = '''
 from pathlib import Path
-import os, anyio
+import os, socket, anyio
 from polyport import LlmAgent
 
-HERE = Path(__file__).parent
-
-def block(name: str) -> dict:
-    """Block a thread until the named pipe has a writer."""
-    return {"got": (HERE / name).read_text()}
+def block() -> dict:
+    """Block a thread until somebody at the door says something."""
+    port = int((Path(__file__).parent / "door").read_text())
+    with socket.create_connection(("127.0.0.1", port)) as door:
+        return {"got": door.recv(100).decode()}
 
 async def linger() -> dict:
     """Wait for ever."""
@@ -44,8 +45,39 @@ SESSION = "/apps/bot/users/u/sessions/"
 def bot(tmp_path: Path) -> Path:
     (tmp_path / "bot").mkdir()
     (tmp_path / "bot/agent.py").write_text(AGENT)
-    os.mkfifo(tmp_path / "bot/Gate")
     return tmp_path / "bot"
+
+
+class Blocked(NamedTuple):
+    """A run whose tool blocks a thread now, and the way to free it."""
+
+    run: "Background"
+    door: socket.socket
+
+    def free(self) -> None:
+        self.door.sendall(b"free")
+
+
+Block = Callable[["Serving"], Blocked]
+
+
+@pytest.fixture
+def block(bot: Path) -> Iterator[Block]:
+    """`block(serving)` starts such a run in session s; it returns once the tool is in its thread."""
+    doors: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(PATIENCE_S)
+        (bot / "door").write_text(str(listener.getsockname()[1]))
+
+        def begin(serving: Serving) -> Blocked:
+            create(serving, "s")
+            run = Background(serving, "/run_sse", message("s", "block"))
+            doors.append(listener.accept()[0])
+            return Blocked(run, doors[-1])
+
+        yield begin
+        for door in doors:
+            door.close()
 
 
 def ask(serving: Serving, method: str, path: str, body: Any = None) -> tuple[int, Any]:
@@ -100,13 +132,6 @@ class Background:
         self._thread.join(60)
         assert not self._thread.is_alive()
         return "\n".join(self.lines)
-
-
-def begin_blocking(serving: Serving, bot: Path, session: str = "s") -> tuple[Background, int]:
-    """A run whose tool blocks a thread now, and the descriptor that frees it when something is written and it is closed."""
-    create(serving, session)
-    run = Background(serving, "/run_sse", message(session, "block Gate"))
-    return run, os.open(bot / "Gate", os.O_WRONLY)  # returns once the tool has opened its end
 
 
 # ---- where it listens
@@ -179,6 +204,49 @@ def test_two_servers_do_not_share_a_port(bot: Path):
         assert "choose another port with --port" in second.err.text
 
 
+OWN_APP = """
+app = App(root_agent, limits=Limits(on_busy="reject", shutdown_s=0.0), guard={guard})
+"""
+IMPORTS = (
+    "from polyport import App\nfrom polyport.data.limits import Limits\nfrom polyport.protocols.guard import Guard\n"
+)
+
+
+def test_an_app_of_ones_own_keeps_its_settings(bot: Path):
+    own = OWN_APP.format(guard="Guard(['own.test'])")
+    (bot / "agent.py").write_text(IMPORTS + AGENT + own)
+    for flags in (["--grace", "3"], ["--on-busy", "queue"], ["--allowed-hosts", "x.test"], ["--db", "sqlite:///x.db"]):
+        with Process("serve", str(bot), *flags, "--port", "0", cwd=bot) as process:
+            assert process.ended() == 1
+            assert f"remove {flags[0]}" in process.err.text
+    with Serving(str(bot)) as serving:
+        status = [head(serving, host) for host in ("own.test", "localhost", "other.test")]
+        assert status == [200, 200, 403]
+        create(serving, "s")
+        run = Background(serving, "/run_sse", message("s", "linger"))
+        run.until("functionCall")
+        assert ask(serving, "POST", "/run", message("s", "hello"))[0] == 409
+        serving.signal(signal.SIGTERM)
+        assert "shutting down" in run.result() and serving.ended() == 0
+
+
+def test_an_app_without_a_guard_gets_that_of_the_command(bot: Path):
+    (bot / "agent.py").write_text(IMPORTS + AGENT + OWN_APP.format(guard="None"))
+    with Serving(str(bot), "--allowed-hosts", "own.test") as serving:
+        assert [head(serving, host) for host in ("own.test", "other.test")] == [200, 403]
+
+
+def head(serving: Serving, host: str) -> int:
+    """The status of a request with this Host."""
+    request = urllib.request.Request(serving.url + "/list-apps", headers={"host": host})
+    try:
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return response.status
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
 # ---- while it serves
 
 
@@ -225,16 +293,15 @@ def test_a_refused_handshake_and_an_offered_upgrade_make_no_noise(bot: Path):
         assert "refused Host" in serving.err.text
 
 
-def test_FR_057_a_blocking_tool_blocks_nobody_else(bot: Path):
+def test_FR_057_a_blocking_tool_blocks_nobody_else(bot: Path, block: Block):
     with Serving(str(bot)) as serving:
-        run, gate = begin_blocking(serving, bot)
+        blocked = block(serving)
         assert ask(serving, "GET", "/health")[0] == 200
         create(serving, "other")
         status, events = ask(serving, "POST", "/run", message("other", "process"))
         assert status == 200 and "pid" in json.dumps(events)
-        os.write(gate, b"free")
-        os.close(gate)
-        assert "free" in run.result()
+        blocked.free()
+        assert "free" in blocked.run.result()
 
 
 def test_FR_233_a_bare_locale_serves_unicode(tmp_path: Path):
@@ -284,14 +351,14 @@ def test_an_idle_server_stops_with_exit_code_0(bot: Path, number: int):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_runs_in_progress_may_end(bot: Path, number: int):
+def test_runs_in_progress_may_end(bot: Path, block: Block, number: int):
     with Serving(str(bot), "--grace", "300") as serving:
-        run, gate = begin_blocking(serving, bot)
+        blocked = block(serving)
         serving.signal(number)
         serving.says("300 s for 1 run to end", err=True)
-        os.write(gate, b"free")
-        os.close(gate)
-        assert "free" in run.result() and "event: error" not in run.result()
+        blocked.free()
+        told = blocked.run.result()
+        assert "free" in told and "event: error" not in told
         assert serving.ended() == 0
 
 
@@ -308,26 +375,24 @@ def test_what_does_not_end_in_time_is_told_why(bot: Path):
         assert "Traceback" not in serving.err.text
 
 
-def test_a_thread_that_never_ends_does_not_keep_the_process(bot: Path):
+def test_a_thread_that_never_ends_does_not_keep_the_process(bot: Path, block: Block):
     with Serving(str(bot), "--grace", "0") as serving:
-        run, gate = begin_blocking(serving, bot)
+        blocked = block(serving)
         serving.signal(signal.SIGTERM)
-        assert "the server is shutting down" in run.result()
+        assert "the server is shutting down" in blocked.run.result()
         assert serving.ended() == 0
         assert "leaving without the end of 1 call in threads" in serving.err.text
-        os.close(gate)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_second_signal_ends_it_at_once(bot: Path, number: int):
+def test_a_second_signal_ends_it_at_once(bot: Path, block: Block, number: int):
     with Serving(str(bot), "--grace", "300") as serving:
-        run, gate = begin_blocking(serving, bot)
+        blocked = block(serving)
         serving.signal(signal.SIGTERM)
         serving.says("a second signal ends at once", err=True)
         serving.signal(number)
         assert serving.ended() == -number
-        run.result()
-        os.close(gate)
+        blocked.run.result()
 
 
 # ---- several processes
@@ -409,17 +474,16 @@ def test_workers_do_not_outlive_their_parent(bot: Path, db: list[str]):
         serving.wait()
 
 
-def test_a_second_signal_kills_the_workers_too(bot: Path, db: list[str]):
+def test_a_second_signal_kills_the_workers_too(bot: Path, block: Block, db: list[str]):
     with Serving(str(bot), "--workers", "2", "--grace", "300", *db) as serving:
         workers = pids(serving, 2)
-        run, gate = begin_blocking(serving, bot)
+        blocked = block(serving)
         serving.signal(signal.SIGTERM)
         serving.says("a second signal ends at once", err=True)
         serving.signal(signal.SIGTERM)
         assert serving.ended() == -signal.SIGTERM
         assert all(process_ended(pid) for pid in workers)
-        run.result()
-        os.close(gate)
+        blocked.run.result()
 
 
 def test_an_agent_that_fails_in_workers_only_stops_the_server(bot: Path, db: list[str]):

@@ -14,8 +14,7 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -240,14 +239,6 @@ class Terminal:
             return False
         self.seen += got.decode("utf-8", "replace").replace("\r\n", "\n")
         return bool(got)
-
-
-@contextmanager
-def fifo(path: Path) -> Iterator[Path]:
-    """A named pipe: who opens it for reading waits for who opens it for writing, and the other way round."""
-    os.mkfifo(path)
-    yield path
-    path.unlink()
 
 
 def process_ended(pid: int) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import click
+from click.core import ParameterSource
 
 from polyport.config.text import readable
 from polyport.errors import PolyportError
@@ -94,7 +95,9 @@ def run(agent: str, once: str | None, db: str | None, **options: Any) -> None:
     from polyport.cli.run import Chat, talk
     from polyport.cli.words import make_app
 
-    words = {name: readable(value) if isinstance(value, str) else value for name, value in options.items()}
+    words: dict[str, Any] = {
+        name: readable(value) if isinstance(value, str) else value for name, value in options.items()
+    }
     chat = Chat(**words, kept=db is not None)
     talk(make_app([agent], db=db), chat, None if once is None else readable(once))
 
@@ -170,7 +173,8 @@ def run(agent: str, once: str | None, db: str | None, **options: Any) -> None:
     show_default=True,
     help="What to log at least; requests are `info`.",
 )
-def serve(agents: tuple[str, ...], **options: Any) -> None:
+@click.pass_context
+def serve(ctx: click.Context, agents: tuple[str, ...], **options: Any) -> None:
     """Serve AGENTS over REST and server-sent events.
 
     At / and under /api; see /docs of the running server. SIGTERM or Ctrl-C stops it: running answers get --grace seconds, a
@@ -180,6 +184,8 @@ def serve(agents: tuple[str, ...], **options: Any) -> None:
     """
     from polyport.cli.serve import ServeOptions, serve_forever
 
+    sources = {name: ctx.get_parameter_source(name) for name in options}
+    options["given"] = ["--" + n.replace("_", "-") for n, s in sources.items() if s is ParameterSource.COMMANDLINE]
     options["sse_timeout_s"] = options.pop("sse_timeout")
     options["grace_s"] = options.pop("grace")
     serve_forever(ServeOptions(agents=list(agents), **options))

@@ -9,16 +9,18 @@ import contextlib
 import logging
 import sys
 from collections.abc import Callable
-from concurrent.futures import Future, wait
 from contextlib import aclosing
 from importlib import import_module
+from queue import Empty, SimpleQueue
+from signal import SIGINT, signal
+from types import FrameType
 
 import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from msgspec import Struct
 
 from polyport.app import App
-from polyport.cli.ending import leave
+from polyport.cli.ending import die_of, leave
 from polyport.cli.logs import configure
 from polyport.cli.printer import Printer
 from polyport.errors import ConfigError, RunCancelled
@@ -114,17 +116,36 @@ class Talker:
         return worst
 
     def turn(self, message: str) -> int:
-        """One question and its answer. Ctrl-C stops it and waits for its clean-up; a second one ends the program."""
-        scope = self._portal.call(anyio.CancelScope)
-        asked = self._portal.start_task_soon(self._answer, message, scope)
+        """One question and its answer. Ctrl-C stops it and waits for its clean-up; a second one ends the process."""
+        news: SimpleQueue[str] = SimpleQueue()  # the one queue that a signal handler may write to
+
+        def interrupt(number: int, frame: FrameType | None) -> None:
+            news.put("interrupt")
+
+        before = signal(SIGINT, interrupt)
         try:
-            return _result(asked)
-        except KeyboardInterrupt:
-            self._portal.call(scope.cancel)
-            code = _result(asked)
-            if code == INTERRUPTED:
-                _note("(stopped)")
-            return code
+            scope = self._portal.call(anyio.CancelScope)
+            asked = self._portal.start_task_soon(self._answer, message, scope)
+            asked.add_done_callback(lambda _: news.put("done"))
+            self._wait(news, scope)
+            code = asked.result()
+        finally:
+            signal(SIGINT, before)
+        if code == INTERRUPTED:
+            _note("(stopped)")
+        return code
+
+    def _wait(self, news: "SimpleQueue[str]", scope: anyio.CancelScope) -> None:
+        """Wait until the answer is done. Wakes now and then, for Python may miss a signal just before it begins to wait."""
+        word, stopping = "", False
+        while word != "done":
+            with contextlib.suppress(Empty):
+                word = news.get(timeout=0.5)
+                if word == "interrupt" and stopping:
+                    die_of(SIGINT)
+                if word == "interrupt":
+                    stopping, word = True, ""
+                    self._portal.call(scope.cancel)
 
     async def _answer(self, message: str, scope: anyio.CancelScope) -> int:
         chat = self._chat
@@ -149,13 +170,6 @@ class Talker:
                 code = 1
         printer.finish()
         return code
-
-
-def _result(asked: Future[int]) -> int:
-    """What a task of the portal returns. Wakes now and then, for Python may miss a Ctrl-C just before it begins to wait."""
-    while not wait([asked], 0.5).done:
-        pass
-    return asked.result()
 
 
 def _line_reader(prompt: str) -> Callable[[], str | None]:

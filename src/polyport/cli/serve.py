@@ -28,6 +28,7 @@ from polyport.config.text import count
 from polyport.data.limits import Limits
 from polyport.errors import ConfigError
 from polyport.protocols.guard import Guard
+from polyport.stores.memory import MemorySessions
 
 log = logging.getLogger("polyport")
 
@@ -39,7 +40,7 @@ BACKLOG = 2048
 
 
 class ServeOptions(Struct, kw_only=True):
-    """The options of the command, see `polyport serve --help`."""
+    """The options of the command, see `polyport serve --help`; `given` are the flags that the user wrote."""
 
     agents: list[str]
     host: str = "127.0.0.1"
@@ -55,6 +56,7 @@ class ServeOptions(Struct, kw_only=True):
     trusted_proxy: bool = False
     log_format: str = "text"
     log_level: str = "info"
+    given: list[str] = []
 
 
 class Config(uvicorn.Config):
@@ -136,11 +138,11 @@ def serve_forever(options: ServeOptions) -> None:
     """Serve until a signal. ConfigError for what cannot work, before anything listens."""
     gc.disable()  # what start-up makes stays; `calm_gc` turns it on again
     configure(options.log_format, options.log_level)
-    if options.workers > 1 and not options.db:
-        raise ConfigError("--workers needs sessions that all processes share: add --db sqlite:///data.db")
     if options.workers > 1 and sys.platform == "win32":
         raise ConfigError("--workers needs processes that share a socket, which Windows has not; start several servers")
     app = build(options)  # a mistake shows here, once, and not in every worker
+    if options.workers > 1 and isinstance(app.stores.sessions, MemorySessions):
+        raise ConfigError("--workers needs sessions that all processes share: add --db sqlite:///data.db")
     listener = listen(options.host, options.port)  # so does a port in use
     options.port = listener.getsockname()[1]
     text = banner(app, options.host, options.port, options.db)
@@ -152,7 +154,7 @@ def serve_forever(options: ServeOptions) -> None:
     if options.workers > 1:
         from polyport.cli.workers import supervise  # needed by this choice only, and not there on Windows
 
-        leave(supervise(options, listener, ready))
+        leave(supervise(Config(options, app.limits), listener, ready))
     else:
         leave(serve_one(options, app, listener, ready))
 
@@ -218,15 +220,6 @@ def _advice(error: OSError, port: int) -> str:
     return f" --host takes an address of this machine, such as {LOOPBACK[0]} or 0.0.0.0"
 
 
-def limits_of(options: ServeOptions) -> Limits:
-    return Limits(
-        sse_timeout_s=options.sse_timeout_s,
-        history_window=options.history_window,
-        shutdown_s=options.grace_s,
-        on_busy=options.on_busy,  # pyright: ignore[reportArgumentType]  checked by click and by Limits
-    )
-
-
 def build(options: ServeOptions) -> App:
     """The App to serve, behind a guard for the address it listens on."""
     guard = Guard(
@@ -235,7 +228,13 @@ def build(options: ServeOptions) -> App:
         bind_host=options.host,
         trusted_proxy=options.trusted_proxy,
     )
-    return make_app(options.agents, db=options.db, limits=limits_of(options), guard=guard)
+    limits = Limits(
+        sse_timeout_s=options.sse_timeout_s,
+        history_window=options.history_window,
+        shutdown_s=options.grace_s,
+        on_busy=options.on_busy,  # pyright: ignore[reportArgumentType]  checked by click and by Limits
+    )
+    return make_app(options.agents, db=options.db, limits=limits, guard=guard, given=options.given)
 
 
 def calm_gc() -> None:

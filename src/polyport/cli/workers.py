@@ -22,7 +22,7 @@ from uvicorn.supervisors import multiprocess
 
 from polyport.cli.ending import die_of, leave
 from polyport.cli.logs import configure
-from polyport.cli.serve import START_FAILED, Config, ServeOptions, Server, bind, build, limits_of, listen
+from polyport.cli.serve import START_FAILED, Config, Server, bind, build, listen
 from polyport.errors import PolyportError
 
 log = logging.getLogger("polyport")
@@ -124,12 +124,12 @@ class Supervisor(multiprocess.Multiprocess):
         return any(process.exitcode == STARTUP_FAILURE for process in self.processes)
 
 
-def supervise(options: ServeOptions, listener: socket.socket, ready: Callable[[], None]) -> int:
-    """Serve in several processes until a signal; the exit code. `options.port` is the real one."""
+def supervise(config: Config, listener: socket.socket, ready: Callable[[], None]) -> int:
+    """Serve in several processes until a signal; the exit code. The options have the real port."""
     if SPREAD:
         listener.close()
-        listener = bind(options.host, options.port, shared=True)  # keeps the port while workers come and go
+        listener = bind(config.options.host, config.options.port, shared=True)  # keeps it while workers come and go
     multiprocess.Process = Worker  # the supervisor has no other seam for what it starts
-    supervisor = Supervisor(Config(options, limits_of(options)), listener, ready)
+    supervisor = Supervisor(config, listener, ready)
     supervisor.run()
     return START_FAILED if supervisor.failed else 0

@@ -62,6 +62,11 @@ class Guard:
         """A guard that lets everything through: for tests, and for embedding behind a guard of one's own."""
         return cls(allowed_hosts=["*"], allowed_origins=["*"])
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it lets every Host and Origin through, as `Guard.open()` does."""
+        return self._any_host and self._any_origin
+
     async def admit(self, request: Request) -> Caller:
         """Who is calling; asked once for each request to a route that is not public. Here: nobody in particular."""
         return ANONYMOUS
