@@ -6,8 +6,8 @@ in from Python.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, cast
 
 import anyio
@@ -32,7 +32,9 @@ from polyport.ports.plugin import Plugin
 from polyport.ports.stores import Stores
 from polyport.protocols.guard import Guard
 from polyport.protocols.host import Host
+from polyport.protocols.mcp import make_server
 from polyport.protocols.rest import routes as rest_routes
+from polyport.protocols.routes import Route
 from polyport.runs.coordinator import Coordinator
 from polyport.seams import REAL, Seams
 from polyport.stores.memory import KeywordMemory, MemoryArtifacts, MemorySessions
@@ -69,7 +71,7 @@ class App:
 
     `agents` is one agent, several, or a mapping of app names to agents (the name of the agent otherwise). `stores` is a
     Stores object or a URL such as `sqlite:///data.db`; memory by default. With `remember` each session goes into the memory
-    store when a run ends. ConfigError says what is wrong and what to set.
+    store when a run ends. `protocols` are what is served: "rest", "mcp". ConfigError says what is wrong and what to set.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class App:
         limits: Limits | None = None,
         guard: Guard | None = None,
         compaction: CompactionConfig | Mapping[str, CompactionConfig] | None = None,
+        protocols: Collection[str] = ("rest",),
         seams: Seams = REAL,
     ) -> None:
         self.stores = _stores(stores, seams)
@@ -100,13 +103,28 @@ class App:
         }
         self.runs = Coordinator(engines, self.stores, self.limits)
         self._entered: AsyncExitStack | None = None
+        self._beside: list[Callable[[], AbstractAsyncContextManager[Any]]] = []
         self.asgi = Host(
-            rest_routes(self.runs, self.trees, self.limits, seams),
+            self._routes(protocols, seams),
             guard=guard or Guard.open(),
             limits=self.limits,
             seams=seams,
             lifespan=self.running,
         )
+
+    def _routes(self, protocols: Collection[str], seams: Seams) -> list[Route]:
+        """The routes of all protocols; what a protocol keeps running goes beside the runs."""
+        routes: list[Route] = []
+        for name in protocols:
+            if name == "rest":
+                routes += rest_routes(self.runs, self.trees, self.limits, seams)
+            elif name == "mcp":
+                self.mcp = make_server(self.runs, self.limits)
+                self._beside.append(self.mcp.running)
+                routes += self.mcp.routes()
+            else:
+                raise ConfigError(f"there is no protocol {name!r}; known are: rest, mcp")
+        return routes
 
     def _warn_of_missing_stores(self) -> None:
         for tree in self.trees.values():
@@ -159,12 +177,23 @@ class App:
     async def running(self) -> AsyncGenerator[None]:
         """Run the app inside the block: runs are accepted, and cleaned up on leaving. The ASGI lifespan enters it."""
         try:
-            async with self.runs.serving(self.limits.shutdown_s):
+            async with AsyncExitStack() as stack:
+                await self._enter_toolsets(stack)
+                await stack.enter_async_context(self.runs.serving(self.limits.shutdown_s))
                 await self.stores.sessions.ping()
+                for beside in self._beside:
+                    await stack.enter_async_context(beside())
                 yield
         finally:
             with anyio.CancelScope(shield=True):
                 await self._close()
+
+    async def _enter_toolsets(self, stack: AsyncExitStack) -> None:
+        """Give toolsets that keep connections (`running`) a home that outlives the runs."""
+        bounds = [bound for tree in self.trees.values() for bound in tree.bounds()]
+        homes = {id(tool): tool for bound in bounds for tool in bound.tools if hasattr(tool, "running")}
+        for toolset in homes.values():
+            await stack.enter_async_context(cast("Any", toolset).running())
 
     async def __aenter__(self) -> "App":
         stack = AsyncExitStack()
@@ -260,7 +289,9 @@ class App:
         if self.runs.serves:
             yield
         else:
-            async with self.runs.serving(self.limits.shutdown_s):
+            async with AsyncExitStack() as stack:
+                await self._enter_toolsets(stack)
+                await stack.enter_async_context(self.runs.serving(self.limits.shutdown_s))
                 yield
             await self._close_models()  # connections belong to the event loop that ends now
 

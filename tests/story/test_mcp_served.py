@@ -278,3 +278,11 @@ async def test_over_stdio(mode: str):
     async with Client(server, mode=mode) as client:
         assert said(await client.session.call_tool("a", {"request": "hi"})) == ["hello"]
         assert said(await client.session.call_tool("a", {"request": "hi"})) == ["again"]
+
+
+async def test_an_app_serves_mcp_beside_rest_when_it_is_told_to():
+    app = App(llm("hello", name="bot"), protocols=("rest", "mcp"))
+    async with listening(app.asgi) as url, Client(f"{url}/mcp", mode="legacy") as client:
+        assert [tool.name for tool in (await client.session.list_tools()).tools] == ["bot"]
+        async with httpx2.AsyncClient() as rest:
+            assert (await rest.get(f"{url}/list-apps")).json() == ["bot"]

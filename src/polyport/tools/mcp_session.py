@@ -158,7 +158,9 @@ class McpSession:
             if key in fields and not isinstance(fields[key], dict):
                 log.warning("%s: %s of tool %r is not an object; it is ignored", self._where, key, name)
                 fields[key] = spare
-        fields.setdefault("inputSchema", {"type": "object"})
+        if "inputSchema" not in fields:
+            log.warning("%s: tool %r has no inputSchema; its arguments are not described", self._where, name)
+            fields["inputSchema"] = {"type": "object"}
         try:
             return types.Tool.model_validate(fields, by_name=False)
         except ValidationError as error:
