@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import threading
 import urllib.error
 import urllib.request
@@ -15,7 +16,7 @@ import aiohttp
 import anyio
 import pytest
 
-from support.processes import PATIENCE_S, Process, Serving, process_ended
+from support.processes import COMMAND, PATIENCE_S, Lines, Process, Serving, environment, process_ended
 
 AGENT = '''
 from pathlib import Path
@@ -154,6 +155,35 @@ def test_FR_195_to_listen_on_all_addresses_warns(bot: Path):
         assert serving.says("curl .*http://127.0.0.1:")
 
 
+def test_it_listens_on_an_address_of_version_6(bot: Path):
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    with Serving(str(bot), "--host", "::1") as serving:
+        assert serving.url.startswith("http://[::1]:")
+        assert ask(serving, "GET", "/health")[0] == 200
+        assert not serving.err.find("everybody")
+
+
+def test_it_serves_on_though_nobody_reads_its_banner(bot: Path):
+    reader, writer = os.pipe()
+    os.close(reader)
+    args = ["serve", str(bot), "--host", "0.0.0.0", "--port", "0"]
+    with subprocess.Popen([*COMMAND, *args], stdout=writer, stderr=subprocess.PIPE, env=environment()) as popen:
+        os.close(writer)
+        assert popen.stderr
+        err = Lines(popen.stderr)
+        try:
+            assert err.wait_for("without authentication"), err.text  # said after the banner
+            popen.terminate()
+            assert popen.wait(PATIENCE_S) == 0
+        finally:
+            popen.kill()
+        err.join()
+        assert "Traceback" not in err.text and "BrokenPipe" not in err.text
+
+
 def test_several_agents_are_named_in_the_banner(bot: Path):
     with Serving(str(bot), "examples/weather", cwd=Path(__file__).parents[2]) as serving:
         assert serving.says("^Polyport serves bot, weather on ")
@@ -257,14 +287,20 @@ def test_requests_are_logged_with_their_runs(bot: Path):
         assert serving.says(rf"POST /run 200 .* request=\S+ run={events[0]['invocationId']}", err=True)
 
 
-def test_json_logs_are_one_object_a_line(bot: Path):
+def test_json_logs_are_one_object_a_line_and_say_the_parts_of_a_request(bot: Path):
     with Serving(str(bot), "--log-format", "json") as serving:
+        create(serving, "s")
+        _, events = ask(serving, "POST", "/run", message("s", "hello"))
         assert ask(serving, "GET", "/nothing")[0] == 404
         serving.says("GET /nothing 404", err=True)
         serving.signal(signal.SIGTERM)
         assert serving.ended() == 0
         lines = [json.loads(line) for line in serving.err.text.splitlines()]
-        assert {"time", "level", "logger", "message"} <= set(lines[0])
+        assert all({"time", "level", "logger", "message"} <= set(line) for line in lines)
+        run, nothing = [line for line in lines if line.get("path") in ("/run", "/nothing")]
+        assert (run["method"], run["status"], run["run"]) == ("POST", 200, events[0]["invocationId"])
+        assert run["ms"] > 0 and run["request"]
+        assert nothing["status"] == 404 and "run" not in nothing
 
 
 def test_log_level_warning_is_quiet(bot: Path):
@@ -333,7 +369,18 @@ def test_what_is_not_needed_is_not_imported(bot: Path, flags: list[str]):
         create(serving, "s")
         _, events = ask(serving, "POST", "/run", message("s", "loaded modules"))
         names = next(p["functionResponse"] for e in events for p in e["content"]["parts"] if "functionResponse" in p)
-        heavy = {"aiohttp", "websockets", "yaml", "pydantic", "h11", "starlette", "polyport.testing", "unittest"}
+        heavy = {
+            "aiohttp",
+            "mcp",
+            "openai",
+            "websockets",
+            "yaml",
+            "pydantic",
+            "h11",
+            "starlette",
+            "polyport.testing",
+            "unittest",
+        }
         assert not heavy & set(names["response"]["names"])
         assert "polyport.cli.serve" in names["response"]["names"]
 
@@ -348,6 +395,22 @@ def test_an_idle_server_stops_with_exit_code_0(bot: Path, number: int):
         serving.signal(number)
         assert serving.ended() == 0
         assert "Traceback" not in serving.err.text and "stopped" in serving.err.text
+
+
+def test_what_fails_at_the_start_or_at_the_end_is_exit_code_1(bot: Path):
+    parts = "class Bad(MemorySessions):\n    async def {method}(self): raise ConnectionError('the database is down')\n"
+    imports = "from polyport import App, Stores\nfrom polyport.stores.memory import MemoryArtifacts, MemorySessions\n"
+    made = "app = App(root_agent, stores=Stores(Bad(), MemoryArtifacts()))\n"
+    (bot / "agent.py").write_text(imports + AGENT + parts.format(method="ping") + made)
+    with Process("serve", str(bot), "--port", "0") as process:
+        assert process.ended() == 1
+        assert "the database is down" in process.err.text and "Traceback" not in process.err.text
+        assert process.out.text == ""
+    (bot / "agent.py").write_text(imports + AGENT + parts.format(method="aclose") + made)
+    with Serving(str(bot)) as serving:
+        serving.signal(signal.SIGTERM)
+        assert serving.ended() == 1
+        assert "the database is down" in serving.err.text and "Traceback" not in serving.err.text
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

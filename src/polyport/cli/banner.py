@@ -7,6 +7,7 @@ import shlex
 from urllib.parse import quote
 
 from polyport.app import App
+from polyport.stores.memory import MemorySessions
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -21,7 +22,9 @@ def banner(app: App, host: str, port: int, db: str | None) -> str:
     body = {"appName": first, "userId": "me", "sessionId": "s1", "newMessage": {"parts": [{"text": "Hello"}]}}
     data = shlex.quote(json.dumps(body, ensure_ascii=False, separators=(",", ":")))
     session = shlex.quote(f"{local}/apps/{quote(first, safe='')}/users/me/sessions/s1")
-    kept = db or "in memory: gone when the server stops (keep them with --db sqlite:///data.db)"
+    kept = db or f"in the App's own {type(app.stores.sessions).__name__}"
+    if isinstance(app.stores.sessions, MemorySessions):
+        kept = "in memory: gone when the server stops (keep them with --db sqlite:///data.db)"
     return "\n".join(
         [
             f"Polyport serves {', '.join(app.trees)} on {url}",

@@ -22,6 +22,13 @@ def die_of(number: int) -> None:
     os.kill(os.getpid(), number)
 
 
+def mute_stdout() -> None:
+    """Let what is still to be written to standard output go nowhere: its reader has gone."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
+
+
 def leave(code: int) -> NoReturn:
     """End the process with this exit code, even if tools still run in threads. SystemExit unless that is so."""
     stuck = [t for t in threading.enumerate() if t is not threading.current_thread() and not t.daemon]

@@ -8,6 +8,7 @@ from typing import Any, cast
 import click
 from click.core import ParameterSource
 
+from polyport.cli.ending import mute_stdout
 from polyport.config.text import readable
 from polyport.errors import PolyportError
 from polyport.version import VERSION
@@ -35,7 +36,7 @@ class Teaching(click.Group):
             if isinstance(error, KeyboardInterrupt):
                 raise SystemExit(130) from None
             if isinstance(error, BrokenPipeError):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the last flush has where to go
+                mute_stdout()
                 raise SystemExit(0) from None
             raise
 
@@ -180,7 +181,7 @@ def serve(ctx: click.Context, agents: tuple[str, ...], **options: Any) -> None:
     At / and under /api; see /docs of the running server. SIGTERM or Ctrl-C stops it: running answers get --grace seconds, a
     second signal ends it at once.
 
-    Exit codes: 0 after a signal; 1 if it could not start.
+    Exit codes: 0 after a signal; 1 if it could not start, or not stop cleanly.
     """
     from polyport.cli.serve import ServeOptions, serve_forever
 

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from polyport.app import App
 from polyport.cli.banner import LOOPBACK, banner, warn_if_open
-from polyport.cli.ending import die_of, leave
+from polyport.cli.ending import die_of, leave, mute_stdout
 from polyport.cli.logs import configure
 from polyport.cli.words import make_app
 from polyport.config.text import count
@@ -32,8 +32,8 @@ from polyport.stores.memory import MemorySessions
 
 log = logging.getLogger("polyport")
 
-START_FAILED = 1
-"""The exit code when nothing could be served."""
+FAILED = 1
+"""The exit code when nothing could be served, or a part could not be closed."""
 
 BACKLOG = 2048
 """Connections that may wait to be taken."""
@@ -142,13 +142,18 @@ def serve_forever(options: ServeOptions) -> None:
         raise ConfigError("--workers needs processes that share a socket, which Windows has not; start several servers")
     app = build(options)  # a mistake shows here, once, and not in every worker
     if options.workers > 1 and isinstance(app.stores.sessions, MemorySessions):
-        raise ConfigError("--workers needs sessions that all processes share: add --db sqlite:///data.db")
+        raise ConfigError(
+            "--workers needs sessions that all processes share: add --db sqlite:///data.db (an App of yours: stores=)"
+        )
     listener = listen(options.host, options.port)  # so does a port in use
     options.port = listener.getsockname()[1]
     text = banner(app, options.host, options.port, options.db)
 
     def ready() -> None:
-        print(text, flush=True)
+        try:
+            print(text, flush=True)
+        except BrokenPipeError:  # nobody reads it, and the server is not for its banner
+            mute_stdout()
         warn_if_open(options.host)
 
     if options.workers > 1:
@@ -167,8 +172,8 @@ def serve_one(options: ServeOptions, app: App, listener: socket.socket, ready: C
     try:
         server.run(sockets=[listener])
     except SystemExit:  # uvicorn's way to say that the start failed; the reason is in the log
-        return START_FAILED
-    return 0
+        return FAILED
+    return FAILED if getattr(server.lifespan, "shutdown_failed", False) else 0
 
 
 def open_websocket(**options: Any) -> Any:

@@ -22,7 +22,7 @@ from uvicorn.supervisors import multiprocess
 
 from polyport.cli.ending import die_of, leave
 from polyport.cli.logs import configure
-from polyport.cli.serve import START_FAILED, Config, Server, bind, build, listen
+from polyport.cli.serve import FAILED, Config, Server, bind, build, listen
 from polyport.errors import PolyportError
 
 log = logging.getLogger("polyport")
@@ -132,4 +132,4 @@ def supervise(config: Config, listener: socket.socket, ready: Callable[[], None]
     multiprocess.Process = Worker  # the supervisor has no other seam for what it starts
     supervisor = Supervisor(config, listener, ready)
     supervisor.run()
-    return START_FAILED if supervisor.failed else 0
+    return FAILED if supervisor.failed else 0
