@@ -16,6 +16,7 @@ TASK_GROUPS = {
     "agents/flows.py": "place 3: parallel agents",
     "cli/serve.py": "draining beside the server's shutdown",
     "engine/tool_calls.py": "place 2: the calls of one answer",
+    "protocols/a2a/intake.py": "one worker per A2A task: it outlives the request, and may wait for its session",
     "protocols/streaming.py": "hang-up and heartbeat beside an answer",
     "runs/coordinator.py": "place 1: one task per run",
     "testing/connect.py": "the app beside the test",
@@ -88,8 +89,17 @@ def test_the_app_needs_no_http_client_and_no_vendor_sdk():
 
 
 def test_no_registry_host_and_no_machine_path_is_written_anywhere():
-    words = ["pypi" + ".org", "python" + "hosted", "registry.npm" + "js", "deb." + "debian", "/wo" + "rk/", "/ro" + "ot/"]
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
+    words = [
+        "pypi" + ".org",
+        "python" + "hosted",
+        "registry.npm" + "js",
+        "deb." + "debian",
+        "/wo" + "rk/",
+        "/ro" + "ot/",
+    ]
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
+        "\n"
+    )
     for name in filter(None, listed):
         path = ROOT / name
         if path.is_file():

@@ -1,0 +1,116 @@
+"""All tasks that are alive in this process: who asks for a task gets the same LiveTask as everybody else.
+
+Used by the handler. A task is loaded when the first one asks for it, and let go when the last one has released it.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from polyport.errors import NotFound
+from polyport.ports.tasks import MessageKey, TaskChange, TaskHead, TaskScope
+from polyport.protocols.a2a.fold import TaskView, ms_of, update_of, view_of
+from polyport.protocols.a2a.tasks import Backing, LiveTask
+from polyport.wire.a2a import Task
+from polyport.wire.a2a_errors import TaskNotFound
+
+
+class _Entry:
+    """A live task while somebody holds it, or one that is being loaded."""
+
+    __slots__ = ("holders", "live", "lock")
+
+    def __init__(self) -> None:
+        self.live: LiveTask | None = None
+        self.lock = asyncio.Lock()
+        self.holders = 0
+
+
+class Tasks:
+    """The live tasks of one handler. Whoever got one releases it."""
+
+    def __init__(self, backing: Backing) -> None:
+        self.backing = backing
+        self._entries: dict[tuple[TaskScope, str], _Entry] = {}
+
+    async def get(self, scope: TaskScope, task_id: str) -> LiveTask:
+        """The task, held. TaskNotFound also for one of another scope."""
+        entry = self._enter(scope, task_id)
+        try:
+            async with entry.lock:
+                if entry.live is None:
+                    head, view = await self.read(scope, task_id)
+                    entry.live = LiveTask(self.backing, head, view)
+                elif not entry.live.working and not entry.live.state.terminal:
+                    async with entry.live.lock:  # another process may have gone on with it
+                        await entry.live.refresh()
+                return entry.live
+        except BaseException:
+            self._leave(scope, task_id)
+            raise
+
+    @asynccontextmanager
+    async def holding(self, scope: TaskScope, task_id: str) -> AsyncGenerator[LiveTask]:
+        """As `get`, for a block."""
+        live = await self.get(scope, task_id)
+        try:
+            yield live
+        finally:
+            self.release(live)
+
+    async def create(self, task: Task, scope: TaskScope, key: MessageKey, since_ms: int) -> LiveTask:
+        """A new task, held; or the one that took this message in before (its id is another)."""
+        now = ms_of(task.status.timestamp)
+        head = TaskHead(
+            id=task.id,
+            scope=scope,
+            context_id=task.context_id,
+            state=task.status.state.value,
+            status_ms=now,
+            created_ms=now,
+        )
+        first = update_of(task, 1)
+        made = await self.backing.store.create(head, [TaskChange(kind="task", body=first.json)], key, since_ms)
+        if made.id != task.id:
+            return await self.get(scope, made.id)
+        entry = self._enter(scope, task.id)
+        entry.live = LiveTask(self.backing, made, TaskView(task))
+        return entry.live
+
+    def keep(self, live: LiveTask) -> None:
+        """Hold a task once more that is held already."""
+        self._entries[live.scope, live.id].holders += 1
+
+    def release(self, live: LiveTask) -> None:
+        self._leave(live.scope, live.id)
+
+    def at_work(self, scope: TaskScope, task_id: str) -> LiveTask | None:
+        """The live task if this process works on it now: then it knows more than the store."""
+        entry = self._entries.get((scope, task_id))
+        return entry.live if entry is not None and entry.live is not None and entry.live.working else None
+
+    async def read(self, scope: TaskScope, task_id: str) -> tuple[TaskHead, TaskView]:
+        """What the store has. TaskNotFound."""
+        try:
+            stored = await self.backing.store.get(scope, task_id)
+        except NotFound:
+            raise task_not_found(task_id) from None
+        return stored.head, view_of(stored)
+
+    def _enter(self, scope: TaskScope, task_id: str) -> _Entry:
+        entry = self._entries.get((scope, task_id))
+        if entry is None:
+            entry = self._entries[scope, task_id] = _Entry()
+        entry.holders += 1
+        return entry
+
+    def _leave(self, scope: TaskScope, task_id: str) -> None:
+        entry = self._entries[scope, task_id]
+        entry.holders -= 1
+        if not entry.holders:
+            del self._entries[scope, task_id]
+
+
+def task_not_found(task_id: str) -> TaskNotFound:
+    """One text for what does not exist and for what is somebody else's (T045)."""
+    return TaskNotFound(f"there is no task {task_id[:200]!r}", {"taskId": task_id[:200]})
