@@ -46,9 +46,12 @@ def pick_range(events: list[Event], config: CompactionConfig) -> Range | None:
     interval, overlap = config.compaction_interval, config.overlap_size
     if interval is None or overlap is None:
         return None
-    if sum(not turn.open for turn in Timeline(_since_compaction(events)).turns) < interval:
+    newest = _since_compaction(events)
+    timeline = Timeline(newest)
+    if sum(not turn.open for turn in timeline.turns) < interval:
         return None
-    timeline = Timeline(events)
+    if len(newest) < len(events):
+        timeline = Timeline(events)
     new = next((at for at, turn in enumerate(timeline.turns) if timeline.raw(turn)), None)
     if new is None:
         return None
