@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, aclosing
 from msgspec import Struct
 
 from polyport.data.content import Content
+from polyport.data.event import Event
 from polyport.data.limits import Limits
 from polyport.data.run import RunConfig, RunOutcome, RunRequest
 from polyport.data.session import SessionKey
@@ -224,6 +225,11 @@ def failure(outcome: RunOutcome, prefix: str) -> Exception:
     if prefix and isinstance(error, ModelError):
         return ModelError(prefix + str(error), http_status=error.http_status, code=error.code)
     return error
+
+
+def shown(event: Event) -> bool:
+    """Whether a stored event was one for the followers of its run: not the user's own message, not a summary."""
+    return event.author != "user" and event.actions.compaction is None
 
 
 async def _frames(run: Run, after: int, ids: bool) -> AsyncIterator[bytes]:
