@@ -155,7 +155,7 @@ class RunRoutes:
             return await self._stream(request, send, run, min(offset, run.offset), ids=True)
         key = await self._key_of(run_id)
         session = await self._runs.stores.sessions.get(key)
-        events = [e for e in session.events if e.invocation_id == run_id and e.author != "user" and not e.unpublished]
+        events = [e for e in session.events if e.invocation_id == run_id and shown(e)]
         stream = SseStream(send)
         await stream.start([(b"x-run-id", run_id.encode())])
         frames = [sse.frame(encode_event(e), id=f"{n}.{n}") for n, e in enumerate(events, 1) if n > stored]
@@ -228,8 +228,8 @@ def failure(outcome: RunOutcome, prefix: str) -> Exception:
 
 
 def shown(event: Event) -> bool:
-    """Whether a stored event was one for the followers of its run: not the user's own message, not a summary."""
-    return event.author != "user" and event.actions.compaction is None
+    """Whether a stored event was one for the followers of its run: not the user's own message, no inner work, no summary."""
+    return event.author != "user" and not event.unpublished and event.actions.compaction is None
 
 
 async def _frames(run: Run, after: int, ids: bool) -> AsyncIterator[bytes]:
