@@ -41,7 +41,7 @@ class Caller:
         return Caller(self.handler, self.app, CallContext(caller=caller, tenant=tenant))
 
     def request(self, said: Any = "hi", *, task: str = "", context: str = "", **more: Any) -> SendMessageRequest:
-        """A request; `said` is text or parts. `id` names the message, `metadata` is the request's, the rest is configuration."""
+        """A request; `said` is text or parts. `id` names the message, `metadata` is the request, the rest configures."""
         self._count += 1
         parts = [Part(text=said)] if isinstance(said, str) else said
         message = Message(
