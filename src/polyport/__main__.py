@@ -1,0 +1,5 @@
+"""`python -m polyport`: the command line."""
+
+from polyport.cli.main import main
+
+main()
