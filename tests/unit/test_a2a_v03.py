@@ -340,6 +340,15 @@ def test_T084_a_send_over_REST_in_either_spelling():
     assert a2a_v03.read_rest_send(encode(SEND)) == REQUEST
 
 
+def test_T084_a_REST_configuration_without_blocking_says_false():
+    said = [
+        a2a_v03.read_rest_send(encode(SEND | {"configuration": c})).configuration.return_immediately
+        for c in ({}, {"blocking": False}, {"blocking": True})
+    ]
+    assert said == [True, True, False]
+    assert not a2a_v03.read_rest_send(encode({"message": SEND["message"]})).configuration.return_immediately
+
+
 @pytest.mark.parametrize("name", ["historyLength", "history_length"])
 def test_T084_history_length_0_is_all_in_the_proto_form_only(name: str):
     body = SEND | {"configuration": {name: 0}}

@@ -490,7 +490,7 @@ def test_a_card_with_members_of_a_newer_version_verifies_over_what_was_received(
     assert a2a_sign.verify(plain, KEYS) == "k1"
 
 
-def header(**members: str) -> str:
+def header(**members: Any) -> str:
     return base64.urlsafe_b64encode(json.dumps(members).encode()).rstrip(b"=").decode()
 
 
@@ -506,6 +506,35 @@ def test_neither_none_nor_another_key_nor_another_algorithm_is_trusted():
             a2a_sign.verify(plain, keys)
     with pytest.raises(InvalidAgentResponse, match="not signed"):
         a2a_sign.verify(received(CARD), KEYS)
+
+
+def test_a_large_card_is_signed_and_verified():
+    card = msgspec.structs.replace(CARD, description="x" * 300_000)
+    assert a2a_sign.verify(received(a2a_sign.sign(card, KEYS[:1])), KEYS) == "k1"
+
+
+@pytest.mark.parametrize(
+    ("more", "right"),
+    [
+        ({"iat": 5}, True),
+        ({"jku": None}, True),
+        ({"crit": ["b64"], "b64": False}, False),
+        ({"crit": ["x"], "x": 1}, False),
+    ],
+)
+def test_header_parameters_that_we_do_not_know_are_ignored_unless_they_are_critical(more: dict[str, Any], right: bool):
+    plain = received(CARD)
+    protected = header(alg="ES256", kid="k1", **more)
+    payload = base64.urlsafe_b64encode(a2a_sign.canonical(CARD)).rstrip(b"=").decode()
+    key = import_key(KEYS[0])
+    made = jws.JWSRegistry.algorithms["ES256"].sign(f"{protected}.{payload}".encode(), key)
+    signature = base64.urlsafe_b64encode(made).rstrip(b"=").decode()
+    plain["signatures"] = [{"protected": protected, "signature": signature}]
+    if right:
+        assert a2a_sign.verify(plain, KEYS) == "k1"
+    else:
+        with pytest.raises(InvalidAgentResponse, match="no signature"):
+            a2a_sign.verify(plain, KEYS)
 
 
 def test_public_keys_have_no_private_half():

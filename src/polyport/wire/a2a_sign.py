@@ -23,6 +23,8 @@ ALGORITHMS = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
 )
 """The public key algorithms that are trusted; neither "none" nor shared secrets."""
+MAX_CARD_BYTES = 4 * 1024 * 1024
+"""No signature over a larger payload is looked at."""
 _DEFAULTS = {
     ("EC", "P-256"): "ES256",
     ("EC", "P-384"): "ES384",
@@ -36,16 +38,18 @@ class _Tools(NamedTuple):
     jwk: Any
     jcs: Any
     errors: tuple[type[Exception], ...]
+    anything: Any
+    """Of a header parameter that we do not use, so that its value does not matter (a2a-sdk writes `jku: null`)."""
 
 
 def _tools() -> _Tools:
     try:
         import rfc8785
-        from joserfc import errors, jwk, jws
+        from joserfc import errors, jwk, jws, registry
     except ImportError:
         raise ConfigError("signed agent cards need two packages more: pip install joserfc rfc8785") from None
     wrong = (errors.JoseError, rfc8785.CanonicalizationError, ValueError, TypeError, KeyError)
-    return _Tools(jws, jwk, rfc8785, wrong)
+    return _Tools(jws, jwk, rfc8785, wrong, registry.HeaderParameter("unused", lambda value: None))
 
 
 def canonical(card: AgentCard) -> bytes:
@@ -164,14 +168,20 @@ def _header(protected: str) -> dict[str, Any]:
 
 def _right(signature: AgentCardSignature, header: dict[str, Any], payload: bytes, key: Jwk) -> bool:
     alg = header.get("alg")
-    if alg not in ALGORITHMS or ("alg" in key and key["alg"] != alg and {key["alg"], alg} != {"EdDSA", "Ed25519"}):
+    if (
+        "crit" in header
+        or alg not in ALGORITHMS
+        or ("alg" in key and key["alg"] != alg and {key["alg"], alg} != {"EdDSA", "Ed25519"})
+    ):
         return False
     tools = _tools()
+    registry = tools.jws.JWSRegistry({"jku": tools.anything}, [alg], strict_check_header=False)
+    registry.max_payload_length = MAX_CARD_BYTES
     text = base64.urlsafe_b64encode(payload).rstrip(b"=").decode()
     whole = {"payload": text, "protected": signature.protected, "signature": signature.signature}
     try:
         public = tools.jwk.import_key({name: value for name, value in key.items() if name != "alg"})
-        tools.jws.deserialize_json(whole, public, algorithms=[alg])
+        tools.jws.deserialize_json(whole, public, registry=registry)
     except tools.errors:
         return False
     return True

@@ -196,8 +196,8 @@ def _configuration(value: Any) -> Any:
 
 
 def send_request(value: Any, *, proto: bool = False) -> a2a.SendMessageRequest:
-    """The params of message/send, or with `proto` the body of REST and gRPC: there historyLength 0 is "all", and `blocking`
-    that is absent is still blocking."""
+    """The params of message/send, or with `proto` the body of REST: there historyLength 0 is "all", and a configuration without
+    `blocking` says false, for ProtoJSON leaves false out. No configuration at all is blocking."""
     body: Change = ("message", _message)
     changes: dict[str, Change] = {"message": body, "configuration": ("configuration", _configuration)}
     if proto:
@@ -210,7 +210,8 @@ def _proto_configuration(value: Any) -> Any:
     if not isinstance(found, dict):
         return found
     said = cast("dict[str, Any]", found)
-    return {key: item for key, item in said.items() if not (_norm(key) == "historylength" and item == 0)}
+    out = {key: item for key, item in said.items() if not (_norm(key) == "historylength" and item == 0)}
+    return {"returnImmediately": True} | out
 
 
 def push_config(value: Any, task_id: str = "") -> a2a.TaskPushNotificationConfig:
