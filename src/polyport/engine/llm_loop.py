@@ -36,9 +36,7 @@ async def run_llm(ctx: RunContext, agent: LlmSpec) -> Ending:
     """Run one turn of `agent`; how it ended. Raises AgentError when the budget is used up or the answer never fits."""
     bound = ctx.tree.bound(agent)
     if agent.mode == "task" and bound.output is not None:
-        bound = dataclasses.replace(
-            bound, output=None
-        )  # for `finish_task`, not for what it says meanwhile (statement 72)
+        bound = dataclasses.replace(bound, output=None)  # it is what `finish_task` takes (statement 72)
     return await Turn(ctx, agent, bound).run()
 
 
@@ -92,8 +90,9 @@ class Turn:
         answered = answered_ids(self.ctx.session.events, asked)
         left = [c for c in asked.calls if c.id not in asked.long_running_tool_ids and c.id not in answered]
         self.waiting = any(id not in answered for id in asked.long_running_tool_ids)
-        held = () if self.ctx.goes_on else [c for c in left if isinstance(tools.get(c.name), Delegate)]
-        held = [c for c in held if c.id not in scope.reopened]
+        held = [c for c in left if isinstance(tools.get(c.name), Delegate) and c.id not in scope.reopened]
+        if self.ctx.goes_on:
+            held = []
         again = [c for c in left if c not in held and c.name in tools and tools[c.name].idempotent]
         scope.reopened.difference_update(c.id for c in asked.calls)
         done = await run_calls(self.ctx, self.agent, self.box, again) if again else None
