@@ -33,6 +33,7 @@ from polyport.ports.stores import Stores
 from polyport.protocols.guard import Guard
 from polyport.protocols.host import Host
 from polyport.protocols.mcp import make_server
+from polyport.protocols.parts import Mountable, Parts
 from polyport.protocols.rest import routes as rest_routes
 from polyport.protocols.routes import Route
 from polyport.runs.coordinator import Coordinator
@@ -71,7 +72,8 @@ class App:
 
     `agents` is one agent, several, or a mapping of app names to agents (the name of the agent otherwise). `stores` is a
     Stores object or a URL such as `sqlite:///data.db`; memory by default. With `remember` each session goes into the memory
-    store when a run ends. `protocols` are what is served: "rest", "mcp". ConfigError says what is wrong and what to set.
+    store when a run ends. `protocols` are what is served: "rest", "mcp", "a2a", or an object with settings of its own such as
+    `protocols.a2a.mount.A2a(...)`. ConfigError says what is wrong and what to set.
     """
 
     def __init__(
@@ -84,7 +86,7 @@ class App:
         limits: Limits | None = None,
         guard: Guard | None = None,
         compaction: CompactionConfig | Mapping[str, CompactionConfig] | None = None,
-        protocols: Collection[str] = ("rest",),
+        protocols: Collection[str | Mountable] = ("rest",),
         seams: Seams = REAL,
     ) -> None:
         self.stores = _stores(stores, seams)
@@ -103,6 +105,7 @@ class App:
         }
         self.runs = Coordinator(engines, self.stores, self.limits)
         self._entered: AsyncExitStack | None = None
+        self._around: list[Callable[[], AbstractAsyncContextManager[Any]]] = []
         self._beside: list[Callable[[], AbstractAsyncContextManager[Any]]] = []
         self.asgi = Host(
             self._routes(protocols, seams),
@@ -112,8 +115,8 @@ class App:
             lifespan=self.running,
         )
 
-    def _routes(self, protocols: Collection[str], seams: Seams) -> list[Route]:
-        """The routes of all protocols; what a protocol keeps running goes beside the runs."""
+    def _routes(self, protocols: Collection[str | Mountable], seams: Seams) -> list[Route]:
+        """The routes of all protocols; what a protocol keeps running goes beside the runs, or around them."""
         routes: list[Route] = []
         for name in protocols:
             if name == "rest":
@@ -122,9 +125,18 @@ class App:
                 self.mcp = make_server(self.runs, self.limits)
                 self._beside.append(self.mcp.running)
                 routes += self.mcp.routes()
+            elif isinstance(name, str) and name != "a2a":
+                raise ConfigError(f"there is no protocol {name!r}; known are: rest, mcp, a2a")
             else:
-                raise ConfigError(f"there is no protocol {name!r}; known are: rest, mcp")
+                routes += self._mount(_a2a() if isinstance(name, str) else name, seams)
         return routes
+
+    def _mount(self, protocol: Mountable, seams: Seams) -> list[Route]:
+        parts = Parts(self.runs, self.trees, self.limits, seams, guard=lambda: self.asgi.guard)
+        mounted = protocol.mount(parts)
+        self._around.append(mounted.around)
+        self._beside.append(mounted.beside)
+        return mounted.routes()
 
     def _warn_of_missing_stores(self) -> None:
         for tree in self.trees.values():
@@ -179,6 +191,8 @@ class App:
         try:
             async with AsyncExitStack() as stack:
                 await self._enter_toolsets(stack)
+                for around in self._around:
+                    await stack.enter_async_context(around())
                 await stack.enter_async_context(self.runs.serving(self.limits.shutdown_s))
                 await self.stores.sessions.ping()
                 for beside in self._beside:
@@ -315,6 +329,12 @@ class App:
             config=config or RunConfig(),
             create_session=True,
         )
+
+
+def _a2a() -> Mountable:
+    from polyport.protocols.a2a.mount import A2a  # costs a third of a cold start, and few apps need it
+
+    return A2a()
 
 
 def _raise(outcome: RunOutcome) -> None:

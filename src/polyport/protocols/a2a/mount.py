@@ -1,0 +1,152 @@
+"""A2A as part of an app: `App(protocols=["rest", A2a(...)])` or just "a2a".
+
+Makes the handler, the card and the routes of each app, the task store they share, and what keeps running beside them. The
+first app is also served where there is one only: at `/`, `/a2a`, `/a2a/v1/invoke` and `/a2a/invoke`.
+"""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar, cast
+from urllib.parse import quote
+
+from msgspec import structs
+
+from polyport.errors import ConfigError, NotFound
+from polyport.ports.stores import Stores
+from polyport.ports.tasks import TaskStore
+from polyport.protocols.a2a.card import Card, CardConfig, Place
+from polyport.protocols.a2a.card_routes import CardRoutes
+from polyport.protocols.a2a.edge import Edge
+from polyport.protocols.a2a.handler import A2aHandler
+from polyport.protocols.a2a.jsonrpc import JsonRpc
+from polyport.protocols.a2a.settings import A2aSettings, ExecutorConfig
+from polyport.protocols.http import Request
+from polyport.protocols.parts import Parts
+from polyport.protocols.routes import Route
+from polyport.seams import Seams
+from polyport.stores.memory_tasks import MemoryTasks
+from polyport.stores.sqlite import SqliteSessions
+from polyport.stores.sqlite_tasks import SqliteTasks
+from polyport.wire.a2a_errors import CODES
+from polyport.wire.a2a_translate import EXTENSION
+
+T = TypeVar("T")
+ROOTS = ("/", "/a2a", "/a2a/v1/invoke", "/a2a/invoke")
+"""Where the first app takes JSON-RPC."""
+APP = "/a2a/{app}"
+"""Where each app is served."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class A2a:
+    """The A2A protocol, for `App(protocols=[...])`. `card` and `executor` may be mappings of app names.
+
+    `tasks` is where tasks are kept; beside the sessions without it. `recover` goes on, at start, with the tasks of a process
+    that died; only one process may. `stream_s` is how long a stream may last, None without a limit. `status_codes` "1.0.0" is
+    for clients of that version.
+    """
+
+    card: CardConfig | Mapping[str, CardConfig] = field(default_factory=CardConfig)
+    settings: A2aSettings = field(default_factory=A2aSettings)
+    executor: ExecutorConfig | Mapping[str, ExecutorConfig] = field(default_factory=ExecutorConfig)
+    tasks: TaskStore | None = None
+    recover: bool = True
+    stream_s: float | None = None
+    status_codes: str = CODES[0]
+
+    def mount(self, parts: Parts) -> "A2aServer":
+        if self.status_codes not in CODES:
+            raise ConfigError(f"A2A: status_codes is {self.status_codes!r}; it must be one of {', '.join(CODES)}")
+        return A2aServer(self, parts)
+
+
+class A2aServer:
+    """See the module. `edges` has the apps by name."""
+
+    def __init__(self, options: A2a, parts: Parts) -> None:
+        self.options = options
+        self._parts = parts
+        self.tasks = options.tasks or task_store(parts.runs.stores, parts.seams)
+        if len(parts.trees) > 1 and (taken := [name for name in parts.trees if name in ("v1", "invoke")]):
+            raise ConfigError(
+                f"an app cannot be named {taken[0]!r} when several are served over A2A: /a2a has that path"
+            )
+        self.edges = {name: self._edge(name) for name in parts.trees}
+        self._first = next(iter(self.edges.values()))
+
+    def _edge(self, app: str) -> Edge:
+        options, parts = self.options, self._parts
+        settings = structs.replace(options.settings, extensions=(*options.settings.extensions, EXTENSION))
+        handler = A2aHandler(
+            app,
+            parts.runs,
+            self.tasks,
+            settings=settings,
+            executor=_of(options.executor, app, ExecutorConfig),
+            seams=parts.seams,
+        )
+        config = _of(options.card, app, CardConfig)
+        place = Place(f"/a2a/{quote(app)}")
+        card = Card(parts.trees[app], config, settings, place, parts.seams, push=False)
+        if config.extended:
+            handler.extended_card_hook = card.extended
+        return Edge(handler, card, options.status_codes, parts.limits.heartbeat_s, options.stream_s)
+
+    # ---- the edges
+
+    def routes(self) -> list[Route]:
+        rpc = JsonRpc(self._find, self._base)
+        cards = CardRoutes(self._find, self._base)
+        found = [
+            Route("POST", path, rpc.handle, on_error=rpc.refuse, summary="A2A: one JSON-RPC call")
+            for path in (*ROOTS, APP)
+        ]
+        for path in (*ROOTS, APP):
+            found += cards.routes(path.rstrip("/"))
+        return found
+
+    def _find(self, request: Request) -> Edge:
+        name = request.params.get("app")
+        if name is None:
+            return self._first
+        edge = self.edges.get(name)
+        if edge is None:
+            raise NotFound(f"there is no agent {name[:100]!r} here; there are: {', '.join(self.edges)}")
+        return edge
+
+    def _base(self, request: Request) -> str:
+        return self._parts.guard().public_origin(request) + request.prefix
+
+    # ---- life
+
+    @asynccontextmanager
+    async def around(self) -> AsyncGenerator[None]:
+        """See protocols.parts.Mounted: the runs of tasks end first."""
+        try:
+            async with AsyncExitStack() as stack:
+                for edge in self.edges.values():
+                    await stack.enter_async_context(edge.handler.serving())
+                yield
+        finally:
+            await self.tasks.aclose()
+
+    @asynccontextmanager
+    async def beside(self) -> AsyncGenerator[None]:
+        """See protocols.parts.Mounted: tasks of a process that died go on."""
+        await self.tasks.ping()
+        if self.options.recover:
+            for edge in self.edges.values():
+                await edge.handler.recover()
+        yield
+
+
+def task_store(stores: Stores, seams: Seams) -> TaskStore:
+    """Where tasks live: beside the sessions."""
+    sessions = stores.sessions
+    return SqliteTasks(sessions.path, seams=seams) if isinstance(sessions, SqliteSessions) else MemoryTasks()
+
+
+def _of(given: T | Mapping[str, T], app: str, kind: type[T]) -> T:
+    """What was given for an app."""
+    return (cast("Mapping[str, T]", given).get(app) or kind()) if isinstance(given, Mapping) else given

@@ -1,0 +1,48 @@
+"""How a protocol that is an object of its own becomes part of an app.
+
+The App gives a `Mountable` what protocols are made of, and takes its routes and what it keeps running. Holds no behaviour.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, NamedTuple, Protocol
+
+from polyport.data.limits import Limits
+from polyport.engine.tree import AgentTree
+from polyport.ports.runs import Runs
+from polyport.protocols.guard import Guard
+from polyport.protocols.routes import Route
+from polyport.seams import Seams
+
+
+class Parts(NamedTuple):
+    """What protocols are made of. `trees` has the apps in the order in which they were given; `guard` gives the one that is
+    in force now."""
+
+    runs: Runs
+    trees: Mapping[str, AgentTree]
+    limits: Limits
+    seams: Seams
+    guard: Callable[[], Guard]
+
+
+class Mounted(Protocol):
+    """A protocol that is part of an app."""
+
+    def routes(self) -> list[Route]: ...
+
+    def around(self) -> AbstractAsyncContextManager[Any]:
+        """What is entered before runs are accepted, and left after the last one has ended."""
+        ...
+
+    def beside(self) -> AbstractAsyncContextManager[Any]:
+        """What is entered once runs are accepted, and left before they have to end."""
+        ...
+
+
+class Mountable(Protocol):
+    """The settings of a protocol, for `App(protocols=[...])`."""
+
+    def mount(self, parts: Parts) -> Mounted:
+        """ConfigError for what makes no sense together."""
+        ...
