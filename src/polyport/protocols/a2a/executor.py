@@ -134,6 +134,7 @@ class Work:
         self._run: Run | None = None
         self._cursor = 0
         self._taken = False
+        self._previewed = False
         self._order = asyncio.Lock()
         """Whoever shows something holds it, so that pieces and what they are pieces of keep their order."""
 
@@ -182,7 +183,7 @@ class Work:
         turn, execution = self._turn, self._execution
         if turn.past is not None:
             return await self._go_on(turn.past)
-        content = content_of(turn.request.message, self._config.from_a2a_part)
+        content = turn.content or content_of(turn.request.message, self._config.from_a2a_part)
         execution.run = structs.replace(execution.run, message=content)
         if self._config.before_execute is not None:
             await ask(self._config.before_execute, execution)
@@ -211,7 +212,9 @@ class Work:
         return None
 
     async def _follow(self, run: Run) -> RunOutcome:
-        while self._streams and await run.changed(self._cursor):
+        more = self._streams
+        while more:
+            more = await run.changed(self._cursor)
             async with self._order:
                 await self._drain()
         return await run.wait()
@@ -286,6 +289,7 @@ class Work:
                 update = self._projected(item.event) if item.event.partial else None
                 if update is not None:
                     self._live.show(await self._after_event(item.event, update))
+                    self._previewed = True
         except ProcessorFailed as error:  # the event itself will fail in the same way, and end the task
             log.warning("task %s: a piece of its stream was not shown: %s", self._live.id, error)
 
@@ -299,7 +303,7 @@ class Work:
                 status = await ask(self._config.after_execute, self._execution, status, error) or status
             except Exception as problem:  # noqa: BLE001  the hook's failure is the task's
                 status = self._plain(TaskState.FAILED, f"after execute: {describe(problem)['message']}")
-        reset = self._projector.reset()
+        reset = self._projector.reset() if self._previewed else None
         if reset is not None:
             self._live.show(reset)
         live = self._live

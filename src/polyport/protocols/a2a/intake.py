@@ -18,6 +18,7 @@ from polyport.codec import encode
 from polyport.engine.hooks import ask
 from polyport.errors import AgentError, LimitExceeded, PolyportError, Unavailable
 from polyport.ports.tasks import MessageKey, TaskScope
+from polyport.protocols.a2a.answers import content_of
 from polyport.protocols.a2a.calls import CallContext
 from polyport.protocols.a2a.executor import Executor
 from polyport.protocols.a2a.fold import at_ms, update_of
@@ -135,21 +136,19 @@ class Intake:
         self, call: CallContext, scope: TaskScope, request: SendMessageRequest, *, streaming: bool
     ) -> Accepted:
         """Take a message in. Not stopped by a cancellation, so that no task is left without a worker. The caller releases the
-        task."""
+        task. BadRequest names a part that makes no sense."""
+        content = content_of(request.message, self._executor.config.from_a2a_part)
+        turn = Turn(call, request, streaming=streaming, content=content)
         self._sweep_if_due()
         with anyio.CancelScope(shield=True):
-            if request.message.task_id:
-                return await self._follow_up(call, scope, request, streaming)
-            return await self._new_task(call, scope, request, streaming)
+            return await (self._follow_up(scope, turn) if request.message.task_id else self._new_task(scope, turn))
         raise AssertionError("unreachable")
 
-    async def _new_task(
-        self, call: CallContext, scope: TaskScope, request: SendMessageRequest, streaming: bool
-    ) -> Accepted:
-        said = request.message
+    async def _new_task(self, scope: TaskScope, turn: Turn) -> Accepted:
+        request, said = turn.request, turn.request.message
         task_id, context_id = self._seams.new_id(), said.context_id or self._seams.new_id()
         message = structs.replace(said, task_id=task_id, context_id=context_id)
-        key = self._executor.key(scope, call, context_id)
+        key = self._executor.key(scope, turn.call, context_id)
         task = Task(
             id=task_id,
             context_id=context_id,
@@ -170,13 +169,11 @@ class Intake:
         if not made:
             return Accepted(live, self._waiting_for(live, said.message_id))
         await live.tell([update_of(task, 1)])
-        request = structs.replace(request, message=message)
-        return Accepted(live, self._enqueue(live, Turn(call, request, streaming=streaming)))
+        turn.request = structs.replace(request, message=message)
+        return Accepted(live, self._enqueue(live, turn))
 
-    async def _follow_up(
-        self, call: CallContext, scope: TaskScope, request: SendMessageRequest, streaming: bool
-    ) -> Accepted:
-        said = request.message
+    async def _follow_up(self, scope: TaskScope, turn: Turn) -> Accepted:
+        said = turn.request.message
         live = await self.tasks.get(scope, said.task_id)
         try:
             if said.context_id and said.context_id != live.context_id:
@@ -185,18 +182,17 @@ class Intake:
                 )
             key = message_key(said, live.context_id)
             known = await self.tasks.backing.store.find_message(scope, key, self._since_ms())
-            turn = None if known == live.id else await self._take_in(live, call, request, streaming, key)
-            return Accepted(live, turn or self._waiting_for(live, said.message_id))
+            if known != live.id and await self._take_in(live, turn, key):
+                return Accepted(live, turn)
+            return Accepted(live, self._waiting_for(live, said.message_id))
         except BaseException:
             self.tasks.release(live)
             raise
 
-    async def _take_in(
-        self, live: LiveTask, call: CallContext, request: SendMessageRequest, streaming: bool, key: MessageKey
-    ) -> Turn | None:
-        """Add a message to a task, and let it be worked on; None when it came before."""
-        message = structs.replace(request.message, context_id=live.context_id)
-        request = structs.replace(request, message=message)
+    async def _take_in(self, live: LiveTask, turn: Turn, key: MessageKey) -> bool:
+        """Add a message to a task, and let it be worked on; False when it came before."""
+        message = structs.replace(turn.request.message, context_id=live.context_id)
+        turn.request = structs.replace(turn.request, message=message)
         working = NewStatus(state=TaskState.WORKING)
         while True:
             if live.broken is not None:
@@ -218,11 +214,12 @@ class Intake:
                 )
             except StateChanged:
                 continue
-            if not written:
-                return None
-            asked = live.view.history[-2] if len(live.view.history) > 1 and not late else None
-            question = asked if asked is not None and asked.role is Role.AGENT else None
-            return self._enqueue(live, Turn(call, request, streaming=streaming, late=late, question=question))
+            if written:
+                asked = live.view.history[-2] if len(live.view.history) > 1 and not late else None
+                turn.question = asked if asked is not None and asked.role is Role.AGENT else None
+                turn.late = late
+                self._enqueue(live, turn)
+            return written
 
     def _waiting_for(self, live: LiveTask, message_id: str) -> Turn | None:
         """The turn of a message that came before; None when it is over."""

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 import anyio
 from msgspec import Struct, structs
 
+from polyport.data.content import Content
 from polyport.data.event import Event
 from polyport.errors import Conflict, LimitExceeded
 from polyport.ports.runs import Run
@@ -88,6 +89,7 @@ class Turn:
         "_over",
         "begun",
         "call",
+        "content",
         "ended_at",
         "late",
         "past",
@@ -106,7 +108,7 @@ class Turn:
         streaming: bool = False,
         late: bool = False,
         question: Message | None = None,
-        past: Past | None = None,
+        content: Content | None = None,
     ) -> None:
         self.call = call
         self.request = request
@@ -115,7 +117,9 @@ class Turn:
         """Whether the message came while an earlier one was being worked on."""
         self.question = question
         """What the task had asked when the message came."""
-        self.past = past
+        self.content = content
+        """The message as the agent gets it, if it was looked at already."""
+        self.past: Past | None = None
         self.begun = False
         self.run: Run | None = None
         self.scope: anyio.CancelScope | None = None
