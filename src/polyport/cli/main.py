@@ -159,6 +159,7 @@ def run(agent: str, once: str | None, db: str | None, **options: Any) -> None:
 @click.option(
     "--allowed-origins", multiple=True, metavar="ORIGIN", help="Pages that may call, as https://host (repeatable)."
 )
+@click.option("--a2a", is_flag=True, help="Serve A2A too: see /.well-known/agent-card.json of the running server.")
 @click.option("--trusted-proxy", is_flag=True, help="Believe X-Forwarded-Host and -Proto of the proxy in front.")
 @click.option(
     "--log-format",

@@ -28,6 +28,7 @@ from polyport.config.text import count
 from polyport.data.limits import Limits
 from polyport.errors import ConfigError
 from polyport.protocols.guard import Guard
+from polyport.protocols.parts import Mountable
 from polyport.stores.memory import MemorySessions
 
 log = logging.getLogger("polyport")
@@ -54,6 +55,7 @@ class ServeOptions(Struct, kw_only=True):
     allowed_hosts: list[str] = []
     allowed_origins: list[str] = []
     trusted_proxy: bool = False
+    a2a: bool = False
     log_format: str = "text"
     log_level: str = "info"
     given: list[str] = []
@@ -239,7 +241,17 @@ def build(options: ServeOptions) -> App:
         shutdown_s=options.grace_s,
         on_busy=options.on_busy,  # pyright: ignore[reportArgumentType]  checked by click and by Limits
     )
-    return make_app(options.agents, db=options.db, limits=limits, guard=guard, given=options.given)
+    return make_app(
+        options.agents, db=options.db, limits=limits, guard=guard, given=options.given, protocols=_protocols(options)
+    )
+
+
+def _protocols(options: ServeOptions) -> list[str | Mountable]:
+    if not options.a2a:
+        return ["rest"]
+    from polyport.protocols.a2a.mount import A2a  # needed by this choice only
+
+    return ["rest", A2a(recover=options.workers == 1)]
 
 
 def calm_gc() -> None:
