@@ -457,6 +457,7 @@ class Crash:
         async with talking(agent, tasks=tasks, stores=Stores(sessions), **options) as caller:
             yield caller
         await tasks.aclose()
+        await sessions.aclose()
 
 
 @pytest.fixture
@@ -509,6 +510,19 @@ async def test_T109_T111_readers_and_senders_are_let_go_at_the_end(scripted: Scr
         group.start_soon(waiting, ear.listen, caller, task.id)
         await ear.open.wait()
     assert [str(p) for p in problems] == ["the server is shutting down"] * 2
+
+
+async def test_T111_a_task_that_ends_in_the_grace_time_has_ended(scripted: Scripted, crash: Crash):
+    gate = Gate()
+    agent, _ = scripted(call("wait", id="c1"), "done", tools=[gate.wait])
+    async with crash.life(agent) as caller:
+        task = await caller.begin("go")
+        await gate.begun.wait()
+        gate.go.set()
+    agent, _ = scripted()
+    async with crash.life(agent) as caller:
+        after = await caller.get(task.id)
+        assert short(after) == "completed" and said(after).endswith("done")
 
 
 async def test_T109_steps_that_only_the_session_has_are_made_up_for(scripted: Scripted):

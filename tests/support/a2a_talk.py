@@ -1,7 +1,7 @@
 """For stories of A2A: an agent behind a handler, in memory, and a caller that reads its answers."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import anyio
@@ -13,6 +13,7 @@ from polyport.protocols.a2a.calls import CallContext
 from polyport.protocols.a2a.fold import Update
 from polyport.protocols.a2a.handler import A2aHandler
 from polyport.protocols.a2a.settings import A2aSettings, ExecutorConfig
+from polyport.protocols.parts import Parts
 from polyport.seams import REAL, Seams
 from polyport.stores.memory_tasks import MemoryTasks
 from polyport.wire.a2a import (
@@ -99,20 +100,34 @@ async def talking(
     **options: Any,
 ) -> AsyncGenerator[Caller]:
     """The agent, served over a handler; the options are those of App."""
-    app = App(agent, seams=seams, **options)
-    handler = A2aHandler(
-        next(iter(app.trees)),
-        app.runs,
-        tasks or MemoryTasks(),
-        push=push,
-        settings=settings,
-        executor=executor,
-        seams=seams,
-    )
-    async with handler.serving(), app:
-        if recover:
-            await handler.recover()
-        yield Caller(handler, app, CallContext())
+    mount = Mount(recover, store=tasks or MemoryTasks(), push=push, settings=settings, executor=executor, seams=seams)
+    async with App(agent, seams=seams, protocols=[mount], **options) as app:
+        yield Caller(mount.handler, app, CallContext())
+
+
+class Mount:
+    """The handler of the first app as a protocol without routes."""
+
+    def __init__(self, recover: bool, **options: Any) -> None:
+        self._recover = recover
+        self._options = options
+        self.handler: A2aHandler
+
+    def mount(self, parts: Parts) -> "Mount":
+        self.handler = A2aHandler(next(iter(parts.trees)), parts.runs, **self._options)
+        return self
+
+    def routes(self) -> list[Any]:
+        return []
+
+    def around(self) -> AbstractAsyncContextManager[None]:
+        return self.handler.serving()
+
+    @asynccontextmanager
+    async def beside(self) -> AsyncGenerator[None]:
+        if self._recover:
+            await self.handler.recover()
+        yield
 
 
 def short(task: Any) -> str:
