@@ -320,6 +320,16 @@ def test_an_error_of_a_stranger_gets_the_nearest_name(told: dict[str, Any], kind
         assert type(a2a_errors.remote_error("m", details, **told)) is kind
 
 
+def test_T073_a_bad_request_with_a_field_has_a_violation():
+    told = a2a_errors.jsonrpc_error(BadRequest("a.b is bad", "a.b"))
+    assert told["code"] == -32602
+    assert told["data"][1] == {
+        "@type": a2a_errors.BAD_REQUEST,
+        "fieldViolations": [{"field": "a.b", "description": "a.b is bad"}],
+    }
+    assert len(a2a_errors.details(BadRequest("bad"))) == 1
+
+
 def test_violations_of_a_remote_come_back():
     told = a2a_errors.jsonrpc_error(InvalidParams([Violation("a.b", "is bad")]))
     found = a2a_errors.remote_error(told["message"], told["data"], code=told["code"])
@@ -478,6 +488,14 @@ def test_T006_a_changed_card_does_not_verify():
         a2a_sign.verify(broken, KEYS)
 
 
+def test_a_card_may_be_signed_again():
+    once = a2a_sign.sign(CARD, KEYS[:1])
+    assert a2a_sign.canonical(once) == a2a_sign.canonical(CARD)
+    again = a2a_sign.sign(once, KEYS[1:])
+    assert a2a_sign.verify(received(again), KEYS) == "k2"
+    assert len(again.signatures) == 1
+
+
 def test_T008_each_of_two_keys_is_enough():
     plain = received(a2a_sign.sign(CARD, KEYS))
     assert [a2a_sign.verify(plain, [key]) for key in a2a_sign.public_keys(KEYS)["keys"]] == ["k1", "k2"]
@@ -494,13 +512,24 @@ def header(**members: Any) -> str:
     return base64.urlsafe_b64encode(json.dumps(members).encode()).rstrip(b"=").decode()
 
 
+SECRET = {"kty": "oct", "k": "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0IQ", "kid": "k1"}
+
+
 def test_neither_none_nor_another_key_nor_another_algorithm_is_trusted():
     plain = received(a2a_sign.sign(CARD, KEYS[:1]))
     [right] = plain["signatures"]
     for protected in (header(alg="none", kid="k1"), header(alg="HS256", kid="k1"), header(kid="k1"), "!", "W10"):
         for signature in (right["signature"], ""):
-            with pytest.raises(InvalidAgentResponse, match="no signature"):
-                a2a_sign.verify(plain | {"signatures": [{"protected": protected, "signature": signature}]}, KEYS)
+            odd = plain | {"signatures": [{"protected": protected, "signature": signature}]}
+            for keys in (KEYS, [{k: v for k, v in KEYS[0].items() if k != "alg"}], [SECRET]):
+                with pytest.raises(InvalidAgentResponse, match="no signature"):
+                    a2a_sign.verify(odd, keys)
+    shared = base64.urlsafe_b64encode(a2a_sign.canonical(CARD)).rstrip(b"=")
+    protected = header(alg="HS256", kid="k1")
+    made = jws.JWSRegistry.algorithms["HS256"].sign(protected.encode() + b"." + shared, import_key(SECRET))
+    forged = {"protected": protected, "signature": base64.urlsafe_b64encode(made).rstrip(b"=").decode()}
+    with pytest.raises(InvalidAgentResponse, match="no signature"):
+        a2a_sign.verify(plain | {"signatures": [forged]}, [SECRET])
     for keys in ([], [a2a_sign.new_key("k1")], [KEYS[0] | {"kid": "k9"}], [KEYS[0] | {"alg": "ES384"}]):
         with pytest.raises(InvalidAgentResponse, match="no signature"):
             a2a_sign.verify(plain, keys)
@@ -548,6 +577,7 @@ def test_a_key_that_cannot_sign_is_named():
     for key in (
         {k: v for k, v in KEYS[0].items() if k != "kid"},
         KEYS[0] | {"alg": "HS256"},
+        SECRET | {"alg": "HS256"},
         KEYS[0] | {"alg": "RS256"},
         a2a_sign.public_keys(KEYS)["keys"][0],
         {"kid": "x", "alg": "ES256", "kty": "EC"},
