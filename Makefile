@@ -34,7 +34,7 @@ check: $(VENV)/test.ok ## format, lint, types, floors, sizes
 	@$(BIN)/ruff format --check --quiet . || (echo "run: make fix" && exit 1)
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/pyright --warnings
-	@$(BIN)/lint-imports --no-cache | tail -4
+	@$(BIN)/lint-imports --no-cache --no-logo
 	@$(BIN)/python tests/shape/sizes.py
 
 fix: $(VENV)/test.ok ## format and repair what lint can

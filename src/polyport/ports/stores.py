@@ -17,7 +17,9 @@ class SessionPage(Struct, kw_only=True):
 
 
 class SessionStore(Protocol):
-    """Keeps sessions. `instant` says that `append` never waits, as in memory, so that commit need not shield it. All methods may be called concurrently. State scopes follow spec core 5.2 in every store.
+    """Keeps sessions. All methods may be called concurrently. State scopes follow spec core 5.2 in every store.
+
+    `instant` says that `append` never waits, as in memory, so that commit need not shield it.
 
     Errors: BadRequest for an empty app, user or id where one is needed; NotFound; Conflict; Unavailable when the storage
     cannot be reached.
