@@ -4,10 +4,11 @@ import json
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from polyport.codec import encode
 from polyport.errors import BadRequest, ConfigError
-from polyport.wire import a2a, a2a_check, a2a_errors, a2a_v03
+from polyport.wire import a2a, a2a_check, a2a_errors, a2a_v03, a2a_v03_write
 from polyport.wire.a2a_card import (
     AgentCapabilities,
     AgentCard,
@@ -338,6 +339,15 @@ def test_T084_a_send_over_REST_in_either_spelling():
     }
     assert a2a_v03.read_rest_send(encode(body)) == REQUEST
     assert a2a_v03.read_rest_send(encode(SEND)) == REQUEST
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize("history", [None, 2])
+def test_T084_what_our_client_sends_over_REST_is_what_our_server_reads(at_once: bool, history: int | None):
+    message = structs.replace(REQUEST.message, reference_task_ids=[])  # 0.3's proto has no such member
+    said = structs.replace(REQUEST.configuration, return_immediately=at_once, history_length=history)
+    request = structs.replace(REQUEST, message=message, configuration=said)
+    assert a2a_v03.read_rest_send(encode(a2a_v03_write.rest_send_body(request))) == request
 
 
 def test_T084_a_REST_configuration_without_blocking_says_false():
