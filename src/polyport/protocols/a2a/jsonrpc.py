@@ -4,7 +4,7 @@ Mounted by `mount`. Decodes a call, asks the handler, encodes what comes out; st
 whole responses. The HTTP status is 200 also for errors of the call.
 """
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, NamedTuple
 
@@ -25,11 +25,11 @@ from polyport.protocols.a2a.edge import (
     stream_frames,
     told,
 )
-from polyport.protocols.a2a.fold import Update
 from polyport.protocols.a2a.operations import STREAMING, UNARY
+from polyport.protocols.a2a.speech import final_of, payload_of
 from polyport.protocols.answers import JSON, error_headers, send_body, send_empty, status_of, unwrap
 from polyport.protocols.http import ClientGone, Request, Send
-from polyport.wire import a2a, a2a_v03, jsonrpc
+from polyport.wire import a2a, a2a_v03, jsonrpc, sse
 from polyport.wire.a2a_card import AgentCard
 from polyport.wire.a2a_errors import MethodNotFound, jsonrpc_error
 
@@ -140,25 +140,8 @@ async def _frames(stream: TaskStream, id: bytes) -> AsyncGenerator[bytes]:
 
 
 async def _frames_v03(stream: TaskStream, asked: _Asked) -> AsyncGenerator[bytes]:
+    subscribed = asked.operation == "SubscribeToTask"
     async with aclosing(stream.batches()) as batches:
         async for updates in batches:
-            yield b"".join(
-                b"data: " + jsonrpc.success(asked.id, a2a_v03.event(payload, final=last)) + b"\n\n"
-                for payload, last in map(final_marks(asked.operation), updates)
-            )
-
-
-def final_marks(operation: str) -> Callable[[Update], tuple[a2a.Payload, bool | None]]:
-    """For each frame its payload, and whether 0.3's `final` is set: a subscription ends with the task only."""
-
-    def mark(update: Update) -> tuple[a2a.Payload, bool | None]:
-        payload = update.frame.payload
-        assert payload is not None  # our own frames have one
-        status = update.status
-        subscribed = operation == "SubscribeToTask" and status is not None
-        return payload, status.state.terminal if subscribed and status is not None else None
-
-    return mark
-
-
-__all__ = ["JsonRpc", "final_marks"]
+            events = [a2a_v03.event(payload_of(u), final=final_of(u, subscribed)) for u in updates]
+            yield b"".join(sse.frame(jsonrpc.success(asked.id, event)) for event in events)

@@ -17,10 +17,12 @@ from polyport.ports.stores import Stores
 from polyport.ports.tasks import TaskStore
 from polyport.protocols.a2a.card import Card, CardConfig, Place
 from polyport.protocols.a2a.card_routes import CardRoutes
-from polyport.protocols.a2a.edge import Edge
+from polyport.protocols.a2a.edge import V03, Edge
 from polyport.protocols.a2a.handler import A2aHandler
+from polyport.protocols.a2a.http import HttpJson
 from polyport.protocols.a2a.jsonrpc import JsonRpc
 from polyport.protocols.a2a.settings import A2aSettings, ExecutorConfig
+from polyport.protocols.a2a.speech import Speech03, Speech10
 from polyport.protocols.http import Request
 from polyport.protocols.parts import Parts
 from polyport.protocols.routes import Route
@@ -104,6 +106,11 @@ class A2aServer:
         ]
         for path in (*ROOTS, APP):
             found += cards.routes(path.rstrip("/"))
+        http = HttpJson(self._find, self._base, Speech10())
+        found += [*http.routes("", tenants=True), *http.routes("/a2a"), *http.routes(APP, tenants=True)]
+        if V03 in self.options.settings.versions:
+            old = HttpJson(self._find, self._base, Speech03())
+            found += [route for path in ("", "/a2a", APP) for route in old.routes(path)]
         return found
 
     def _find(self, request: Request) -> Edge:
