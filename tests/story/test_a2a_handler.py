@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -578,6 +579,21 @@ async def test_T052_cancel_of_a_task_whose_turn_has_not_come(scripted: Scripted)
         assert short(await caller.until(one.id, "completed")) == "completed"
         assert short(await caller.get(two.id)) == "canceled"
     assert len(model.requests) == 2
+
+
+@pytest.mark.parametrize("steps", range(6))
+async def test_T052_cancel_right_after_the_beginning(scripted: Scripted, steps: int):
+    agent, _ = scripted("one", "two", "three")
+    async with talking(agent) as caller:
+        task = await caller.begin("a", context="c")
+        for _ in range(steps):
+            await anyio.lowlevel.checkpoint()
+        with suppress(TaskNotCancelable):
+            await caller.cancel(task.id)
+        ended = await caller.get(task.id)
+        assert short(ended) in ("canceled", "completed")
+        assert short(await caller.send("b", context="c")) == "completed"
+        assert await caller.get(task.id) == ended
 
 
 async def test_T053_cancel_of_a_task_that_has_ended(scripted: Scripted):

@@ -333,6 +333,7 @@ async def test_T040_chunks_joined_are_the_artifact(scripted: Scripted):
 class SlowTasks(MemoryTasks):
     """Takes a few steps of the event loop for everything; fails when told to."""
 
+    instant = False
     broken = False
 
     async def append(self, scope: TaskScope, task_id: str, version: int, update: TaskUpdate) -> TaskHead:

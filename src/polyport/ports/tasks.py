@@ -87,11 +87,14 @@ class TaskPage(Struct, frozen=True, kw_only=True):
 
 
 class TaskStore(Protocol):
-    """Keeps tasks. All methods may be called concurrently.
+    """Keeps tasks. `instant` says that `create` and `append` never wait, as in memory, so that a caller need not shield them.
+    All methods may be called concurrently.
 
     Errors: NotFound; Conflict for a version that is not the stored one; BadRequest for a page token that `list` did not
     give; Unavailable when the storage cannot be reached.
     """
+
+    instant: bool
 
     async def create(
         self, head: TaskHead, changes: Sequence[TaskChange], message: MessageKey | None = None, since_ms: int = 0

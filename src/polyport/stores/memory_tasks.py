@@ -62,7 +62,10 @@ class _Scope:
 
 
 class MemoryTasks:
-    """Tasks in memory. May be used from several event loops and threads at once."""
+    """Tasks in memory. May be used from several event loops and threads at once. A subclass whose `append` waits must set
+    `instant = False`."""
+
+    instant = True
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # held for moments only: nothing awaits or does I/O inside

@@ -39,6 +39,8 @@ class SqliteTasks:
     another process that holds the file. ConfigError for a file that is not ours.
     """
 
+    instant = False
+
     def __init__(
         self,
         path: str | Path,

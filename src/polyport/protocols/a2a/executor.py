@@ -65,15 +65,13 @@ class Executor:
         return SessionKey(self.app, prefix + (scope.owner or f"A2A_USER_{context_id}"), context_id)
 
     async def carry_out(self, live: LiveTask, turn: Turn) -> None:
-        """Work on one message until its run has ended, and write the status. Never raises; a failure ends the task."""
+        """Work on one message until its run has ended, and write the status. Raises nothing but a cancellation."""
         turn.begun = True
         work = Work(self, live, turn)
         try:
-            with anyio.CancelScope() as scope:
-                turn.scope = scope
-                status = await work.run()
-                if status is not None:
-                    await work.finish(status)
+            status = await work.run()
+            if status is not None:
+                await work.finish(status)
         except StateChanged:
             pass  # it was canceled, or ended by another process: there is nothing to add
         except Unavailable as error:
@@ -82,7 +80,6 @@ class Executor:
             log.exception("task %s: its work could not be stored", live.id)
             live.fail(error)
         finally:
-            turn.scope = None
             live.forget_shown()
 
     def projector(self, live: LiveTask, key: SessionKey) -> Projector:
@@ -90,13 +87,14 @@ class Executor:
         place = Place(live.id, live.context_id, base, self._seams.new_id)
         return Projector(place, self.config.output, self.config.to_a2a_part)
 
-    async def stop(self, turn: Turn, wait_s: float) -> None:
-        """Stop the work of a canceled task, and wait at most so long for it to have stopped."""
-        with anyio.move_on_after(wait_s):
-            if turn.run is not None:
-                await self.runs.cancel(turn.run.id, "the task was canceled")
-            elif turn.scope is not None:
-                turn.scope.cancel()
+    async def stop(self, live: LiveTask, wait_s: float) -> None:
+        """Stop the work on a canceled task, and wait at most so long for it to have stopped."""
+        run = live.turns[0].run if live.turns else None
+        if run is None and live.worker is not None:  # its turn has not come, or a hook hangs
+            live.worker.cancel()
+        if run is not None:
+            with anyio.move_on_after(wait_s):
+                await self.runs.cancel(run.id, "the task was canceled")
 
     async def cleanup(self, live: LiveTask, call: CallContext) -> None:
         """After a waiting task was canceled: tell those who wait elsewhere (T099). Errors are logged."""

@@ -241,7 +241,7 @@ class A2aHandler:
                     return live.view.snapshot()
                 raise TaskNotCancelable(f"task {live.id!r} has ended ({live.state})", {"taskId": live.id}) from None
             if live.turns:
-                await self._executor.stop(live.turns[0], self.settings.cancel_wait_s)
+                await self._executor.stop(live, self.settings.cancel_wait_s)
             elif was in INTERRUPTED:
                 with anyio.move_on_after(self.settings.cancel_wait_s):
                     await self._executor.cleanup(live, call)

@@ -140,8 +140,11 @@ class Intake:
         content = content_of(request.message, self._executor.config.from_a2a_part)
         turn = Turn(call, request, streaming=streaming, content=content)
         self._sweep_if_due()
+        take = self._follow_up if request.message.task_id else self._new_task
+        if self.tasks.backing.instant:
+            return await take(scope, turn)
         with anyio.CancelScope(shield=True):
-            return await (self._follow_up(scope, turn) if request.message.task_id else self._new_task(scope, turn))
+            return await take(scope, turn)
         raise AssertionError("unreachable")
 
     async def _new_task(self, scope: TaskScope, turn: Turn) -> Accepted:
@@ -239,7 +242,7 @@ class Intake:
         if not live.working:
             live.working = True
             self.tasks.keep(live)
-            self.group().start_soon(self._work, live)
+            live.worker = self.group().start_soon(self._work, live)
         return turn
 
     async def _work(self, live: LiveTask) -> None:
@@ -250,6 +253,7 @@ class Intake:
         finally:
             live.turns.clear()
             live.working = False
+            live.worker = None
             self.tasks.release(live)
 
     # ---- retention

@@ -25,6 +25,7 @@ ToA2aPart = Callable[[Event, Part, bool], A2aPart | None]
 """`(event, part, whether it is a pending call)` -> what the caller sees; None drops the part."""
 
 PARTIAL = "adk_partial"
+_PARTIAL: dict[str, Any] = {PARTIAL: True}
 CREDENTIAL = "adk_request_credential"
 
 
@@ -81,6 +82,7 @@ class Projector:
         self._error: tuple[str, str, list[A2aPart]] | None = None
         self._escalate = False
         self._transfer = ""
+        self._shared: dict[tuple[str, str, str], dict[str, Any]] = {}
 
     # ---- events
 
@@ -112,17 +114,33 @@ class Projector:
         parts = [made for p in shown if (made := self._convert(event, p, False)) is not None]
         if not parts:
             return None
-        metadata = translate.event_metadata(event, self.place.base)
+        metadata = self._piece_metadata(event)
         if self._per_run:
             self._preview = self._preview or self.place.new_id()
             marked = [_marked(p) for p in parts]
-            artifact = Artifact(artifact_id=self._preview, parts=marked, metadata={PARTIAL: True})
-            return self.place.update(artifact, {**metadata, PARTIAL: True}, append=False, last=False)
+            artifact = Artifact(artifact_id=self._preview, parts=marked, metadata=_PARTIAL)
+            return self.place.update(artifact, metadata, append=False, last=False)
         append = event.author in self._open
         id = self._open.setdefault(event.author, "") or self.place.new_id()
         self._open[event.author] = id
         artifact = Artifact(artifact_id=id, parts=parts, metadata=metadata)
         return self.place.update(artifact, None, append=append, last=False)
+
+    def _piece_metadata(self, event: Event) -> dict[str, Any]:
+        """Metadata of a piece. Most pieces say only who speaks, and share theirs."""
+        plain = (
+            event.usage_metadata is event.grounding_metadata is event.citation_metadata is event.custom_metadata is None
+            and not event.error_code
+        )
+        key = (event.invocation_id, event.author, event.branch) if plain else None
+        found = self._shared.get(key) if key is not None else None
+        if found is None:
+            found = translate.event_metadata(event, self.place.base)
+            if self._per_run:
+                found[PARTIAL] = True
+            if key is not None:
+                self._shared[key] = found
+        return found
 
     def _parts(self, event: Event) -> list[A2aPart]:
         """What of an event is shown at once. Long-running calls and interim answers to them are kept for the question
@@ -187,6 +205,8 @@ class Projector:
 
 
 def _marked(part: A2aPart) -> A2aPart:
+    if part.metadata is None and part.text is not None and not part.filename and not part.media_type:
+        return A2aPart(text=part.text, metadata=_PARTIAL)  # as nearly all pieces are
     return structs.replace(part, metadata={**(part.metadata or {}), PARTIAL: True})
 
 

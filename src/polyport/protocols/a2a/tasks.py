@@ -46,8 +46,21 @@ class Backing(NamedTuple):
     push: Push | None = None
     feed_items: int = 10_000
 
+    @property
+    def instant(self) -> bool:
+        """Whether nothing waits while steps are written, so that nothing needs a shield from cancellation."""
+        return self.store.instant and self.push is None
+
     def now_ms(self) -> int:
         return int(self.seams.clock() * 1000)
+
+
+class Columns(NamedTuple):
+    """What is noted with steps."""
+
+    event_id: str = ""
+    run_id: str | None = None
+    message: MessageKey | None = None
 
 
 class Reader(Protocol):
@@ -96,7 +109,6 @@ class Turn:
         "question",
         "request",
         "run",
-        "scope",
         "streaming",
     )
 
@@ -122,7 +134,6 @@ class Turn:
         self.past: Past | None = None
         self.begun = False
         self.run: Run | None = None
-        self.scope: anyio.CancelScope | None = None
         self.ended_at: int | None = None
         """The offset of the frame with which the streams of this turn end."""
         self._over = asyncio.Event()
@@ -154,6 +165,7 @@ class LiveTask:
         self.messages: set[MessageKey] = set()
         """The messages that came to this task while it was alive here."""
         self.working = False
+        self.worker: anyio.TaskHandle[None] | None = None
         self.offset = 0
         """How many frames there were."""
         self.broken: Exception | None = None
@@ -195,26 +207,39 @@ class LiveTask:
         StateChanged when the task has ended, or is in no state of `only_in`. Once begun it is not stopped by a cancellation.
         What the caller does right after it, before it waits for anything, comes before anybody else writes.
         """
+        columns = Columns(event_id, run_id, message)
+        if self._backing.instant:
+            return await self._write(steps, columns, only_in, unless)
         with anyio.CancelScope(shield=True):
-            async with self.lock:
-                while True:
-                    self._check(only_in)
-                    if unless is not None and unless():
-                        return False
-                    updates, status_ms = self._updates(steps)
-                    update = TaskUpdate(
-                        changes=changes_of(updates, event_id),
-                        state=None if status_ms is None else _last_state(steps),
-                        status_ms=status_ms,
-                        run_id=run_id,
-                        message=message,
-                    )
-                    if await self._stored(update):
-                        break
-                await self.tell(updates)
-                self._take(updates)
-                if message is not None:
-                    self.messages.add(message)
+            return await self._write(steps, columns, only_in, unless)
+        raise AssertionError("unreachable")
+
+    async def _write(
+        self,
+        steps: Sequence[Step],
+        columns: Columns,
+        only_in: Collection[TaskState] | None,
+        unless: Callable[[], bool] | None,
+    ) -> bool:
+        async with self.lock:
+            while True:
+                self._check(only_in)
+                if unless is not None and unless():
+                    return False
+                updates, status_ms = self._updates(steps)
+                update = TaskUpdate(
+                    changes=changes_of(updates, columns.event_id),
+                    state=None if status_ms is None else _last_state(steps),
+                    status_ms=status_ms,
+                    run_id=columns.run_id,
+                    message=columns.message,
+                )
+                if await self._stored(update):
+                    break
+            await self.tell(updates)
+            self._take(updates)
+            if columns.message is not None:
+                self.messages.add(columns.message)
         return True
 
     def _check(self, only_in: Collection[TaskState] | None) -> None:
