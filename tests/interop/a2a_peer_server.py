@@ -174,7 +174,7 @@ async def a2a_peer(
     """The agent behind a card with `bindings` (binding, version), JSON-RPC 1.0 by default."""
     logs = [logging.getLogger(name) for name in ("a2a", "uvicorn.error", "sse_starlette")]
     for logger in logs:
-        logger.disabled = True  # a stream that is cut is no news
+        logger.setLevel(logging.CRITICAL + 1)  # a stream that is cut is no news
     script = Script()
     peer = Peer("", script)
     server = uvicorn.Server(
@@ -205,4 +205,4 @@ async def a2a_peer(
             server.force_exit = True
             await serving
             for logger in logs:
-                logger.disabled = False
+                logger.setLevel(logging.NOTSET)

@@ -64,6 +64,7 @@ class CardCache:
         where: str | AgentCard | Mapping[str, Any],
         door: Door,
         *,
+        exact: bool,
         rules: CardRules,
         limits: A2ALimits,
         public_only: bool,
@@ -80,9 +81,11 @@ class CardCache:
         self._locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
         self._given: Found | None = None
         self._where = ""
+        self._exact = False
         if isinstance(where, str):
             origin(where)
             self._where = where
+            self._exact = exact or names_card(where)
         else:
             self._given = self._from_object(where)
 
@@ -165,7 +168,7 @@ class CardCache:
     async def _look(self, caller: Caller) -> Found:
         """The first card there is: at a URL that names one, else at the origin, else relative to the URL. A card at the origin
         that is about other URLs only gives way to one at the URL itself: a host may have many agents."""
-        if names_card(self._where):
+        if self._exact:
             answer = await self._fetch(self._where, caller)
             if answer.status in _ABSENT:
                 raise NotFound(f"there is no agent card at {place(self._where)} ({answer.status})")

@@ -46,8 +46,9 @@ class A2AOptions(Struct, frozen=True, kw_only=True):
 class A2AClient:
     """`A2AClient("https://host/agent")`: a base URL, the URL of a card, or a card (object or JSON).
 
-    `bindings` are the transports to use, by the names that cards give them. Close it with `aclose`, or let the event loop do so
-    at its end. ConfigError for a card or URL that cannot be.
+    `card_url` says that the URL is that of a card, whatever it looks like. `bindings` are the transports to use, by the names
+    that cards give them. Close it with `aclose`, or let the event loop do so at its end. ConfigError for a card or URL that
+    cannot be.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class A2AClient:
         where: str | AgentCard | Mapping[str, Any],
         *,
         options: A2AOptions | None = None,
+        card_url: bool = False,
         bindings: Mapping[str, Callable[[Target], Binding]] = BINDINGS,
         seams: Seams = REAL,
         sleep: Callable[[float], Any] = anyio.sleep,
@@ -71,6 +73,7 @@ class A2AClient:
             self._cards = CardCache(
                 where,
                 self._door,
+                exact=card_url,
                 rules=self.options.card,
                 limits=limits,
                 public_only=self.options.allow_private is False,
@@ -167,14 +170,16 @@ class A2AClient:
             raise TimedOut(f"remote task {follow.task.id!r:.80} was not over within {limit:g} s") from None
 
     async def stream(
-        self, message: a2a.Message | a2a.SendMessageRequest | str, *, caller: Caller = ANYONE
+        self, message: a2a.Message | a2a.SendMessageRequest | str, *, caller: Caller = ANYONE, streaming: bool = True
     ) -> AsyncGenerator[a2a.Payload]:
         """Send a message and give what comes: one Message; or a Task and its updates, each once, until the task has ended or
-        asks for input. Works with every agent: without streaming the task is polled. Close it to hang up; the task goes on."""
+        asks for input. An agent without streaming, or any with `streaming` off, is polled. Close it to hang up; the task goes
+        on."""
         request = self._request(message)
         card, binding = await self._connect(caller)
         follow = self._follow(binding, caller)
-        payloads = follow.send_and_stream(request) if card.capabilities.streaming else follow.send_and_poll(request)
+        streams = streaming and bool(card.capabilities.streaming)
+        payloads = follow.send_and_stream(request) if streams else follow.send_and_poll(request)
         async with aclosing(payloads):
             async for payload in payloads:
                 yield payload

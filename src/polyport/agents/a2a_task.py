@@ -126,7 +126,7 @@ class RemoteTask:
         news: list[Payload] = []
         for artifact in task.artifacts or ():
             known = self._parts.get(artifact.artifact_id)
-            rest = artifact.parts if known is None else _rest(joined(known), joined(artifact.parts))
+            rest = artifact.parts if known is None else rest_of(joined(known), joined(artifact.parts))
             if known is not None and rest == []:
                 continue
             append = known is not None and rest is not None
@@ -177,7 +177,7 @@ def _same_kind(a: Part, b: Part) -> bool:
     return (a.metadata or None) == (b.metadata or None) and (a.filename, a.media_type) == (b.filename, b.media_type)
 
 
-def _rest(known: list[Part], now: list[Part]) -> list[Part] | None:
+def rest_of(known: list[Part], now: list[Part]) -> list[Part] | None:
     """What `now` has after `known`; None when it does not begin with it."""
     if not known:
         return now

@@ -8,6 +8,7 @@ from typing import Any, cast
 import click
 from click.core import ParameterSource
 
+from polyport.cli.a2a import a2a
 from polyport.cli.ending import mute_stdout
 from polyport.config.text import readable
 from polyport.errors import PolyportError
@@ -216,6 +217,8 @@ def check(agents: tuple[str, ...]) -> None:
 
     report(list(agents))
 
+
+main.add_command(a2a)
 
 if __name__ == "__main__":
     main()
