@@ -8,7 +8,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from polyport import App, LlmAgent, make_tool
+from polyport import App, Content, Event, FunctionAgent, LlmAgent, Part, RunContext, make_tool
 from polyport.data.limits import Limits
 from polyport.errors import RunCancelled, Unavailable
 from polyport.testing import ScriptedModel, call, chunks, connect
@@ -100,6 +100,22 @@ async def test_a_detached_run_by_plain_post_answers_at_once(serve: Serve, script
         await gate.begun.wait()
         gate.go.set()
         assert texts([e for _, e in await frames(talk, f"/runs/{run_id}/events")]) == ["done"]
+
+
+async def test_a_run_that_said_nothing_yet_is_running_and_can_be_followed(serve: Serve):
+    gate = Gate()
+
+    async def thinks(ctx: RunContext):
+        await gate.wait()
+        yield Event(content=Content(role="model", parts=[Part(text="at last")]))
+
+    async with serve(FunctionAgent(name="app", function=thinks)) as talk:
+        run_id = await detached(talk)
+        await gate.begun.wait()
+        assert (await talk.client.get(f"/runs/{run_id}")).json()["status"] == "running"
+        async with talk.client.stream("GET", f"/runs/{run_id}/events") as response:
+            gate.go.set()
+            assert [json.loads(e.data)["content"]["parts"] async for e in response.events()] == [[{"text": "at last"}]]
 
 
 async def test_following_a_run_of_which_only_stored_events_are_left(serve: Serve, scripted: Any):

@@ -322,12 +322,12 @@ class Coordinator:
         if run.attached:
             return
         self._ended[run.id] = run
-        self._ended_items += len(run)
+        self._ended_items += run.kept
         while self._ended and (
             len(self._ended) > self.limits.keep_ended or self._ended_items > self.limits.keep_ended_items
         ):
             _, old = self._ended.popitem(last=False)
-            self._ended_items -= len(old)
+            self._ended_items -= old.kept
 
     def get(self, run_id: str) -> LiveRun | None:
         """A run that is alive or whose feed is still kept."""

@@ -27,7 +27,9 @@ class Feed:
         self.limit = limit
         self.offset = 0
 
-    def __len__(self) -> int:
+    @property
+    def kept(self) -> int:
+        """How many items are kept. Not `__len__`: a run without items yet would be false."""
         return len(self._items)
 
     def publish(self, event: Event) -> None:
