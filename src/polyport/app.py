@@ -6,6 +6,7 @@ in from Python.
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, cast
@@ -47,6 +48,8 @@ from polyport.tools.memory import remember_session
 from polyport.tools.schema import output_schema
 
 log = logging.getLogger("polyport")
+MIN_SECRET = 16
+"""Characters."""
 
 
 class Remember(Plugin):
@@ -73,7 +76,9 @@ class App:
     `agents` is one agent, several, or a mapping of app names to agents (the name of the agent otherwise). `stores` is a
     Stores object or a URL such as `sqlite:///data.db`; memory by default. With `remember` each session goes into the memory
     store when a run ends. `protocols` are what is served: "rest", "mcp", "a2a", or an object with settings of its own such as
-    `protocols.a2a.mount.A2a(...)`. ConfigError says what is wrong and what to set.
+    `protocols.a2a.mount.A2a(...)`. `secret` (or POLYPORT_SECRET; at least 16 characters, the same for all processes on one
+    database) is the key that seals what a human is asked to approve; without one, whoever can write to the database can forge
+    that. ConfigError says what is wrong and what to set.
     """
 
     def __init__(
@@ -87,6 +92,7 @@ class App:
         guard: Guard | None = None,
         compaction: CompactionConfig | Mapping[str, CompactionConfig] | None = None,
         protocols: Collection[str | Mountable] = ("rest",),
+        secret: str = "",
         seams: Seams = REAL,
     ) -> None:
         self.stores = _stores(stores, seams)
@@ -99,8 +105,9 @@ class App:
         self.trees = {name: AgentTree(agent, self._bind) for name, agent in _named(agents).items()}
         self._warn_of_missing_stores()
         self._compactors = self._make_compactors(compaction)
+        key = _seal_key(secret, self.stores)
         engines = {
-            name: Engine(tree, self.stores, hooks, seams, self._compactors.get(name))
+            name: Engine(tree, self.stores, hooks, seams, self._compactors.get(name), key)
             for name, tree in self.trees.items()
         }
         self.runs = Coordinator(engines, self.stores, self.limits)
@@ -335,6 +342,19 @@ def _a2a() -> Mountable:
     from polyport.protocols.a2a.mount import A2a  # costs a third of a cold start, and few apps need it
 
     return A2a()
+
+
+_OF_THIS_PROCESS = os.urandom(32)
+"""Seals requests that no other process can see."""
+
+
+def _seal_key(secret: str, stores: Stores) -> bytes:
+    secret = secret or os.environ.get("POLYPORT_SECRET", "")
+    if secret and len(secret) < MIN_SECRET:
+        raise ConfigError(f"the secret (App(secret=...) or POLYPORT_SECRET) needs at least {MIN_SECRET} characters")
+    if not secret and isinstance(stores.sessions, MemorySessions):
+        return _OF_THIS_PROCESS
+    return secret.encode()
 
 
 def _raise(outcome: RunOutcome) -> None:

@@ -223,7 +223,8 @@ async def test_a_model_of_ones_own_that_gives_nonsense_is_named():
         await App(LlmAgent(name="app", model=Odd(name="odd"))).ask("hi")
 
 
-async def test_core_62_questions_to_a_human_never_reach_the_prompt(scripted: Any):
+@pytest.mark.parametrize("name", ["adk_request_input", "adk_request_credential"])
+async def test_core_62_questions_to_a_human_never_reach_the_prompt(scripted: Any, name: str):
     from support.talk import said
 
     agent, model = scripted("after the answer", "more")
@@ -236,12 +237,12 @@ async def test_core_62_questions_to_a_human_never_reach_the_prompt(scripted: Any
             Event(author="user", content=Content(role="user", parts=[Part(text="start")])),
             Event(
                 author="app",
-                content=Content(role="model", parts=[Part(function_call=call("adk_request_confirmation", {}, "q1"))]),
+                content=Content(role="model", parts=[Part(function_call=call(name, {}, "q1"))]),
                 long_running_tool_ids=["q1"],
             ),
         ],
     )
-    await app.ask(said("q1", "adk_request_confirmation", {"confirmed": True}), session="s1")
+    await app.ask(said("q1", name, {"confirmed": True}), session="s1")
     assert "adk_request" not in str(model.requests[0].contents)
     assert model.prompt() == ["user: start"]
 

@@ -259,7 +259,7 @@ async def test_FR_010_a_run_with_a_confirmation_and_bytes_survives(serve: Serve,
     image = Content(parts=[Part(inline_data=Blob(mime_type="image/png", data=bytes(range(256))))], role="model")
     signed = Content(parts=[Part(function_call=call("pay", id="c1"), thought_signature=b"\xfb\xff\x00")], role="model")
     agent, _ = scripted(signed, image, tools=[pay])
-    async with serve(agent, stores=stores) as talk:
+    async with serve(agent, stores=stores, secret="seals survive a copy") as talk:
         await talk.run("pay", stateDelta={"k": 1})
         before = await talk.stored()
         copy = talk.at("copy")

@@ -66,23 +66,24 @@ class Commit:
     def _delegation(self, event: Event) -> Delegation | None:
         return self.context.scope.delegations.get(event.isolation_scope) if self.context is not None else None
 
-    async def store(self, event: Event, *, publish: bool) -> Event:
-        """Store an event that no plugin sees, and publish it or not (the user's own message)."""
+    async def store(self, event: Event, *, publish: bool, strict: bool = False) -> Event:
+        """Store an event that no plugin sees, and publish it or not (the user's own message). With `strict`, Conflict if the
+        session has changed since it was loaded."""
         async with self._lock:
             if self._instant:
-                return await self._make_true(event, publish)
+                return await self._make_true(event, publish, strict)
             limit = asyncio.get_running_loop().time() + STORE_TIMEOUT_S
             with anyio.CancelScope(shield=True, deadline=limit):
-                return await self._make_true(event, publish)
+                return await self._make_true(event, publish, strict)
             raise TimedOut(f"the session store did not take an event within {STORE_TIMEOUT_S:.0f} s")
 
-    async def _make_true(self, event: Event, publish: bool) -> Event:
+    async def _make_true(self, event: Event, publish: bool, strict: bool) -> Event:
         inner = self._delegation(event) if event.isolation_scope else None
         temp = temp_of(event.actions.state_delta) if inner is not None else None
         if temp:
             rest = without_temp(event.actions.state_delta or {})
             event = structs.replace(event, actions=structs.replace(event.actions, state_delta=rest))
-        stored = await self._store.append(self._session, event, claim=not self._claimed)
+        stored = await self._store.append(self._session, event, claim=not self._claimed, strict=strict)
         if inner is not None and temp:
             inner.temp.update(temp)
         self._claimed = True

@@ -14,9 +14,10 @@ from typing import Literal
 
 from msgspec import structs
 
-from polyport.data.content import Content, FunctionResponse, Part, user_text
+from polyport.data.content import Content, FunctionCall, FunctionResponse, Part, user_text
 from polyport.data.event import Event
 from polyport.engine.pairing import RESERVED, CallIndex, Pairing, Turn, json_text, result_text
+from polyport.engine.pause import records_of
 from polyport.engine.window import uncovered, window_start
 
 Include = Literal["default", "none"]
@@ -251,9 +252,11 @@ class Prompt:
 
     def _stray(self, event: Event, response: FunctionResponse) -> list[Part]:
         """What is told of a response without a shown call. Nothing when the call is not for this agent's eyes."""
+        found = self._index.find(response.id, event) if response.id else None
+        if found is not None and found[1].name in RESERVED and event.author == "user":
+            self._reopen(*found)
         if response.name in RESERVED:
             return []
-        found = self._index.find(response.id, event) if response.id else None
         asker, name = (event if self._foreign(event) else None), response.name
         origin = "whose call is not part of this conversation"
         if found is not None:
@@ -266,6 +269,12 @@ class Prompt:
         if not response.response and not response.parts:
             return []
         return [Part(text=f"The tool `{name}`, {origin}, returned: {result_text(response)}")]
+
+    def _reopen(self, asker: Event, request: FunctionCall) -> None:
+        """A human has answered a request: that its call waits is no longer true."""
+        turn = self._pairs.reopen(str(records_of(asker).get(request.id, {}).get("call", "")))
+        if turn is not None and turn.at >= 0:
+            self._open[turn.at] = turn
 
     def _pivot(self, event: Event, content: Content, foreign: bool) -> bool:
         """Whether an event by the user or another agent is new input, and not only answers to this agent's calls."""

@@ -5,22 +5,27 @@ the next step reads the session.
 """
 
 import dataclasses
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, Literal
 
 from msgspec import structs
 
-from polyport.data.content import Content, Part, model_text, user_text
+from polyport.data.asking import Question, Reply
+from polyport.data.content import Content, FunctionCall, FunctionResponse, Part, model_text, user_text
 from polyport.data.event import Event, new_actions
 from polyport.data.model import ModelResponse
 from polyport.data.run import Ending
+from polyport.engine.approvals import AnsweredStep, answered_steps, has_open, replies_to
 from polyport.engine.delegation import Delegate
 from polyport.engine.model_call import ModelCall
 from polyport.engine.output import as_json, parse_answer, remember
+from polyport.engine.pause import request_events
 from polyport.engine.prepare import RESULT_TOOL, Toolbox, collect_tools, make_prompt, make_request, result_json
 from polyport.engine.resume import interrupted_response, newest_event
 from polyport.engine.scopes import FINISH_TOOL, answered_ids, closes_task, reopened_event
 from polyport.engine.spec import LlmSpec
-from polyport.engine.tool_calls import run_calls, without_calls
+from polyport.engine.steps import step_waits, told_ids, unasked_step, waits_outside, whole_step
+from polyport.engine.tool_calls import Done, run_calls, without_calls
 from polyport.errors import AgentError, BadRequest
 from polyport.ports.agent import Bound, RunContext
 
@@ -28,6 +33,9 @@ MAX_THOUGHT_ONLY = 3
 """How often in a row a model may only think before the turn ends."""
 MAX_SCHEMA_RETRIES = 2
 """How often a model is told that its answer does not fit the schema."""
+
+BEGUN = {"status": "The call was approved and carried out; its result comes later."}
+"""The response of an approved long-running call that has no result yet."""
 
 Next = Ending | Literal["again"]
 
@@ -60,51 +68,114 @@ class Turn:
 
     async def run(self) -> Ending:
         self.box: Toolbox = await collect_tools(self.ctx, self.agent, self.bound)
-        step: Next = await self._go_on() if self.ctx.goes_on or self.ctx.scope.reopened else "again"
+        step = await self._begin()
         while step == "again":
             step = await self._step()
         return step
 
+    async def _begin(self) -> Next:
+        """What comes before the model is asked: the end of what was begun, and the calls that somebody has answered for."""
+        ctx = self.ctx
+        message, reopened = ctx.scope.user_content, self._reopened()
+        if ctx.goes_on and reopened is None:
+            return await self._go_on()
+        if reopened is None and (message is None or not message.responses):
+            return "again"
+        return await self._answered(reopened)
+
+    def _reopened(self) -> Event | None:
+        """The calls whose delegations go on."""
+        ctx = self.ctx
+        return reopened_event(ctx.session.events, ctx.scope.reopened, self.agent.name, ctx.isolation_scope)
+
+    async def _answered(self, reopened: Event | None) -> Next:
+        """Carry out the calls that a human has decided on, and those whose delegations go on. The model is asked when no call
+        of their steps waits any more (FR-132)."""
+        ctx = self.ctx
+        steps = [(step.event, await self._carry_out(step)) for step in answered_steps(ctx, self.agent.name)]
+        if reopened is not None:
+            newest = await self._rerun(reopened)
+            steps = [*(s for s in steps if s[0] is not reopened), (reopened, newest)]
+        return await self._finish(steps)
+
+    async def _finish(self, steps: Sequence[tuple[Event, Event | None]]) -> Next:
+        """What follows when something of these steps has been answered. Each comes with its newest responses."""
+        events = self.ctx.session.events
+        if self.ctx.scope.ended:
+            return "ended"
+        self.waiting |= any(waits_outside(events, asked) for asked, _ in steps)
+        if any(step_waits(events, asked) for asked, _ in steps):
+            return "paused"
+        result: Next = "again"
+        for asked, newest in steps:
+            then = await self._after_tools(whole_step(events, asked, newest))
+            result = then if then != "again" else result
+        return result
+
+    async def _carry_out(self, step: AnsweredStep) -> Event | None:
+        """Carry out what a human has decided on. In a run that died a call may have been carried out already: then as DESIGN
+        section 7 says."""
+        again = step.ready
+        if self.ctx.scope.resumed:
+            again = [c for c in again if self._idempotent(c) or _declined(step.replies[c.id])]
+        done = await run_calls(self.ctx, self.agent, self.box, again, step.replies)
+        begun = {c.id for c in again if c.name in self.box.by_name and self.box.by_name[c.name].long_running}
+        event = _complete(self.ctx, done, step.ready, begun)
+        if event is not None and (step.waits or all(r.response == BEGUN for r in event.responses)):
+            event.actions.skip_summarization = True  # nothing follows now
+        return (await self._commit(step.event, done._replace(event=event)))[0]
+
+    def _idempotent(self, call: FunctionCall) -> bool:
+        tool = self.box.by_name.get(call.name)
+        return tool is not None and tool.idempotent
+
+    async def _commit(self, asked: Event, done: Done) -> tuple[Event | None, bool]:
+        """Emit the responses of a step, then what its calls ask a human (statement 80); whether they ask something."""
+        if done.event is None:
+            return None, False
+        event = await self.ctx.emit(done.event)
+        return event, await self._ask(asked, event, done.questions)
+
+    async def _ask(self, asked: Event, event: Event, questions: Mapping[str, Sequence[Question]]) -> bool:
+        requests = request_events(self.ctx, asked, event.actions.requested_tool_confirmations, questions)
+        for request in requests:
+            await self.ctx.emit(request)
+        return bool(requests)
+
     async def _go_on(self) -> Next:
-        """End what a run that died had begun (DESIGN section 7): what the newest event of this turn asks for. Calls whose
-        delegations go on come first."""
-        events, scope = self.ctx.session.events, self.ctx.scope
-        open_calls = reopened_event(events, scope.reopened, self.agent.name, self.ctx.isolation_scope)
-        if open_calls is not None:
-            return await self._settle(open_calls)
-        if not self.ctx.goes_on:
+        """End what a run that died had begun (DESIGN section 7): what the newest event of this turn asks for."""
+        ctx = self.ctx
+        events = ctx.session.events
+        last = newest_event(events, ctx.scope.id, self.agent.name, ctx.isolation_scope)
+        if last is None:
             return "again"
-        last = newest_event(events, scope.id, self.agent.name, self.ctx.isolation_scope)
-        if last is None or last.author == "user":
-            return "again"
+        if last.author == "user":
+            return await self._answered(None)
+        unasked = unasked_step(events, last)
+        if unasked is not None and await self._ask(unasked, last, {}):
+            return "paused"
+        if has_open(ctx, self.agent.name):
+            return "paused"
         if last.responses:
             return await self._after_tools(last)
         if last.calls:
-            return await self._settle(last)
+            return await self._finish([(last, await self._rerun(last))])
         return self._after_text(last) if last.content is not None else "again"
 
-    async def _settle(self, asked: Event) -> Next:
+    async def _rerun(self, asked: Event) -> Event | None:
         """Give the calls of `asked` their responses: those that may run again do, the others are told as interrupted. In a run
-        that did not die, delegations that nobody reopened stay open."""
-        scope, tools = self.ctx.scope, self.box.by_name
-        answered = answered_ids(self.ctx.session.events, asked)
+        that did not die, delegations that nobody reopened stay open; and so does what waits for a human."""
+        ctx, tools = self.ctx, self.box.by_name
+        events, reopened = ctx.session.events, ctx.scope.reopened
+        answered, told = answered_ids(events, asked), told_ids(events, asked)
         left = [c for c in asked.calls if c.id not in asked.long_running_tool_ids and c.id not in answered]
-        self.waiting = any(id not in answered for id in asked.long_running_tool_ids)
-        held = [c for c in left if isinstance(tools.get(c.name), Delegate) and c.id not in scope.reopened]
-        if self.ctx.goes_on:
-            held = []
-        again = [c for c in left if c not in held and c.name in tools and tools[c.name].idempotent]
-        scope.reopened.difference_update(c.id for c in asked.calls)
-        done = await run_calls(self.ctx, self.agent, self.box, again) if again else None
-        responses = {r.id: r for r in (done.responses if done is not None else ())}
-        responses.update((c.id, interrupted_response(c)) for c in left if c not in again and c not in held)
-        self.pending = any(c.id not in responses for c in left)
-        parts = [Part(function_response=responses[c.id]) for c in left if c.id in responses]
-        if not parts:
-            return "paused" if self.pending else self._end()
-        event = done if done is not None else self.ctx.event()
-        event = structs.replace(event, content=Content(role="user", parts=parts))
-        return await self._after_tools(await self.ctx.emit(event))
+        left = [c for c in left if c.id in reopened or c.id not in told]
+        if not ctx.goes_on:
+            left = [c for c in left if c.id in reopened or not isinstance(tools.get(c.name), Delegate)]
+        reopened.difference_update(c.id for c in asked.calls)
+        again = [c for c in left if self._idempotent(c)]
+        done = await run_calls(ctx, self.agent, self.box, again, replies_to(ctx, asked) if told else {})
+        return (await self._commit(asked, done._replace(event=_complete(ctx, done, left, ()))))[0]
 
     async def _step(self) -> Next:
         request = await make_request(self.ctx, self.agent, self.bound, self.box, self.prompt)
@@ -151,12 +222,15 @@ class Turn:
 
     async def _after_calls(self, event: Event) -> Next:
         self.thoughts = 0
-        answered = await run_calls(self.ctx, self.agent, self.box, event.calls)
-        self.waiting |= _waits(event, answered)
-        self.pending = _open(event, answered)
+        done = await run_calls(self.ctx, self.agent, self.box, event.calls)
+        self.waiting |= _waits(event, done.event)
+        self.pending = _open(event, done.event)
+        answered, asks = await self._commit(event, done)
+        if asks:
+            return "ended" if self.ctx.scope.ended else "paused"
         if answered is None:
             return "paused" if self.pending else self._end()
-        return await self._after_tools(await self.ctx.emit(answered))
+        return await self._after_tools(answered)
 
     async def _after_tools(self, event: Event) -> Next:
         """What the merged responses of a step lead to."""
@@ -240,6 +314,29 @@ class Turn:
         except BadRequest:
             return response  # the last word after an escalation, or a callback's answer: for readers as it is
         return structs.replace(response, content=as_json(content, value))
+
+
+def _declined(reply: Reply) -> bool:
+    return reply.confirmation is not None and not reply.confirmation.confirmed
+
+
+def _complete(ctx: RunContext, done: Done, calls: Sequence[FunctionCall], begun: Container[str]) -> Event | None:
+    """The event of a step with a response for each of `calls`, but for those that go on later: what has none is reported as
+    begun, or as interrupted."""
+    event = done.event
+    responses = {r.id: r for r in (event.responses if event is not None else ())}
+    parts: list[Part] = []
+    for call in calls:
+        response = responses.get(call.id)
+        if response is None and call.id in done.waits:
+            continue
+        if response is None and call.id in begun:
+            response = FunctionResponse(id=call.id, name=call.name, response=dict(BEGUN))
+        parts.append(Part(function_response=response or interrupted_response(call)))
+    if not parts:
+        return event
+    content = Content(role="user", parts=parts)
+    return structs.replace(event, content=content) if event is not None else ctx.event(content=content)
 
 
 def _open(asked: Event, answered: Event | None) -> bool:

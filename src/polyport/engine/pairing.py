@@ -10,11 +10,9 @@ from typing import Any
 from msgspec import structs
 
 from polyport import codec
+from polyport.data.asking import RESERVED as RESERVED
 from polyport.data.content import Content, FunctionCall, FunctionResponse, Part
 from polyport.data.event import Event
-
-RESERVED = frozenset({"adk_request_confirmation", "adk_request_credential", "adk_request_input"})
-"""Calls to a human (spec core 3.11); they and their answers are not for the model's eyes."""
 
 NO_RESULT = {"status": "No result of this call has been recorded so far."}
 """The response of a call that has none. It must not claim that the tool ran, nor that it did not."""
@@ -112,6 +110,16 @@ class Pairing:
             part = structs.replace(part, function_response=structs.replace(response, id=call.id, name=call.name))
         turn.answers[slot] = part
         return turn, call.name
+
+    def reopen(self, call_id: str) -> Turn | None:
+        """Forget the response to a call: a human has answered what it waited for, and it has none until the next one comes.
+        The turn of the call, if it is shown."""
+        asked = self._asked.get(call_id)
+        if asked is not None:
+            for slot, given in enumerate(asked.given):
+                if given == call_id:
+                    asked.answers[slot] = None
+        return asked
 
     def waits(self, response: FunctionResponse) -> bool:
         """Whether a shown call has the id of this response."""

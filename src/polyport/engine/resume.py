@@ -11,13 +11,17 @@ from polyport.data.event import Event
 
 
 def newest_event(events: Sequence[Event], invocation_id: str, agent: str, scope: str) -> Event | None:
-    """The newest event of this run in an isolation scope that is the agent's or the user's."""
-    mine = (
-        e
-        for e in reversed(events)
-        if e.invocation_id == invocation_id and e.isolation_scope == scope and e.author in (agent, "user")
-    )
-    return next(mine, None)
+    """The newest event of this run in an isolation scope that is the agent's, or the user's and for the agent: a message with
+    answers to the calls of others only is not."""
+    here = (e for e in events if e.invocation_id == invocation_id and e.isolation_scope == scope)
+    mine = [e for e in here if e.author in (agent, "user")]
+    asked = {call.id for e in mine if e.author == agent for call in e.calls}
+    return next((e for e in reversed(mine) if e.author == agent or _concerns(e, asked)), None)
+
+
+def _concerns(message: Event, asked: set[str]) -> bool:
+    parts = message.content.parts if message.content is not None else []
+    return any(p.function_response is None or p.function_response.id in asked for p in parts)
 
 
 def interrupted_response(call: FunctionCall) -> FunctionResponse:
@@ -27,10 +31,10 @@ def interrupted_response(call: FunctionCall) -> FunctionResponse:
 
 
 def unfinished(events: Sequence[Event], invocation_id: str) -> bool:
-    """Whether the run has events and its last one is not a final answer of an agent. An answer inside a delegation is for the
-    caller, which has yet to go on."""
+    """Whether the run has events and its last one is not a final answer of an agent, nor a question. An answer inside a
+    delegation is for the caller, which has yet to go on."""
     last = next((e for e in reversed(events) if e.invocation_id == invocation_id and not e.partial), None)
-    if last is None or last.author == "user":
-        return last is not None
+    if last is None or last.author == "user" or last.actions.requested_tool_confirmations:
+        return last is not None  # approvals were announced, but not asked for
     ended = last.final and (not last.isolation_scope or bool(last.long_running_tool_ids))
     return not (ended or last.actions.end_invocation)

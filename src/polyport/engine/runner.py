@@ -5,14 +5,14 @@ Called by `runs/`, which owns the task. Loads nothing: the coordinator hands in 
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import get_args
+from typing import Any, get_args
 
 import anyio
 from msgspec import structs
 
-from polyport.data.content import Content, Part
+from polyport.data.content import Content, FunctionResponse, Part
 from polyport.data.event import Event, new_actions
 from polyport.data.run import Ending, RunOutcome, RunRequest
 from polyport.data.session import Session
@@ -22,9 +22,10 @@ from polyport.engine.contained import Contained
 from polyport.engine.flow import asker_below, point
 from polyport.engine.hooks import Callbacks, first, wrap
 from polyport.engine.output import remember
+from polyport.engine.replies import refuse_answered, without_credentials
 from polyport.engine.spec import LlmSpec
 from polyport.engine.start import Start, message_of, pick_start
-from polyport.errors import AgentError
+from polyport.errors import AgentError, Conflict, Superseded
 from polyport.ports.agent import Agent, CallbackContext, Hooks, RunContext, RunScope, Tree
 from polyport.ports.runs import Sink
 from polyport.ports.stores import Stores
@@ -46,6 +47,8 @@ class Engine:
     hooks: Hooks
     seams: Seams
     compaction: Compactor | None = None
+    secret: bytes = field(default=b"", repr=False)
+    """The key with which requests for a human's approval are sealed; empty for none."""
 
     async def execute(
         self, run_id: str, request: RunRequest, session: Session, publish: Publish, sinks: Sequence[Sink] = ()
@@ -55,7 +58,9 @@ class Engine:
         The user's message is stored before any agent runs and published only if `yield_user_message`.
         """
         commit = Commit(session, self.stores.sessions, publish, self.hooks, sinks)
-        message = request.message
+        message, credentials = request.message, dict[str, dict[str, Any]]()
+        if message is not None:
+            message, credentials = without_credentials(session.events, message)
         scope = RunScope(
             id=run_id,
             session=session,
@@ -69,6 +74,8 @@ class Engine:
             user_content=message if message is not None else message_of(session.events, run_id),
             resumed=message is None,
             calls_left=request.config.max_llm_calls or 0,
+            secret=self.secret,
+            credentials=credentials,
         )
         start = pick_start(self.tree, session.events, message, run_id)
         scope.askers.update(start.askers)
@@ -123,6 +130,7 @@ class Engine:
             message = stored
         assert actions.state_delta is not None
         actions.state_delta.update(request.state_delta)
+        answers = message.responses
         for place, content in start.places(message):
             event = Event(
                 id=scope.seams.new_id(),
@@ -133,8 +141,28 @@ class Engine:
                 actions=actions,
                 isolation_scope=place,
             )
-            actions = new_actions()
-            await commit.store(event, publish=request.config.yield_user_message)
+            await self._store(commit, event, answers, scope.session, request.config.yield_user_message)
+            actions, answers = new_actions(), []
+
+    async def _store(
+        self, commit: Commit, event: Event, answers: Sequence[FunctionResponse], session: Session, publish: bool
+    ) -> None:
+        """Store the message; one with answers only while they are the first. Of two equal ones a single one counts, also when
+        they come to two processes at once. Other changes of the session are taken in."""
+        for left in (2, 1, 0):
+            try:
+                await commit.store(event, publish=publish, strict=bool(answers))
+                return
+            except Superseded:
+                raise
+            except Conflict:
+                if not left:
+                    raise
+                now = await self.stores.sessions.get(session.key)
+                refuse_answered(now, answers)
+                session.events[:], session.revision, session.fence = now.events, now.revision, now.fence
+                session.state.clear()
+                session.state.update(now.state)
 
     async def _after_run(self, ctx: RunContext) -> Exception | None:
         """Ask every `after_run` hook, whatever the others do; the first error."""
@@ -195,7 +223,7 @@ async def _work(ctx: RunContext) -> Ending:
     """The agent itself; how its turn ended."""
     ending = await ctx.agent.run(ctx)
     if ending is None:
-        return "escalated" if ctx.escalated else "done"
+        return "paused" if ctx.paused else "escalated" if ctx.escalated else "done"
     if ending not in _ENDINGS:
         raise AgentError(
             f"agent {ctx.agent.name!r} returned a {type(ending).__name__}; events are emitted (`await ctx.emit(event)`), and "

@@ -45,13 +45,19 @@ def seen_from(events: Sequence[Event], event: Event, scope: str) -> Event | None
 
 
 def answered_ids(events: Sequence[Event], asked: Event) -> set[str]:
-    """Ids of all responses after `asked`."""
+    """Ids of all calls that have got their response after `asked`."""
     found: set[str] = set()
     for event in reversed(events):
         if event is asked or event.id == asked.id:
             break
-        found.update(r.id for r in event.responses)
+        found.update(settled_ids(event))
     return found
+
+
+def settled_ids(event: Event) -> list[str]:
+    """Ids of the calls that have got their response in an event: not of those that it says wait for an approval."""
+    waits = event.actions.requested_tool_confirmations
+    return [r.id for r in event.responses if r.id not in waits]
 
 
 def reopened_event(events: Sequence[Event], reopened: Set[str], author: str, scope: str) -> Event | None:

@@ -13,7 +13,8 @@ from msgspec import structs
 from polyport.data.content import Content, Part
 from polyport.data.event import Event
 from polyport.engine.flow import point
-from polyport.engine.scopes import call_event, callers, open_task
+from polyport.engine.pairing import RESERVED
+from polyport.engine.scopes import call_event, callers, open_task, settled_ids
 from polyport.engine.spec import LlmSpec
 from polyport.ports.agent import Agent, Tree
 
@@ -57,7 +58,8 @@ def pick_start(tree: Tree, events: Sequence[Event], message: Content | None, run
         return pick_start(tree, events, message, run_id) if message is not None else Start(_next(tree, events))
     asked = _asked(events, message) if message.responses else {}
     if asked:
-        pure = len(message.responses) == len(message.parts)
+        settles = any(c.name in RESERVED and c.id == id for id, e in asked.items() for c in e.calls)
+        pure = settles or len(message.responses) == len(message.parts)
         start = _at(tree, events, list(asked.values()), pure)
         if start is not None:
             start.scopes = {id: e.isolation_scope for id, e in asked.items()}
@@ -68,7 +70,7 @@ def pick_start(tree: Tree, events: Sequence[Event], message: Content | None, run
 
 def _at(tree: Tree, events: Sequence[Event], asked: Sequence[Event], pure: bool) -> Start | None:
     """The first of the askers, in the flow around it, or the agent it works for; None when all are gone. With text beside the
-    results a flow begins anew (statement 35)."""
+    results a flow begins anew (statement 35), unless a human's answer to a request is among them: that goes on where it was."""
     askers: dict[str, set[str]] = {}
     reopened: set[str] = set()
     first: Event | None = None
@@ -79,7 +81,7 @@ def _at(tree: Tree, events: Sequence[Event], asked: Sequence[Event], pure: bool)
         if top.isolation_scope or tree.find(top.author) is None:
             continue
         if len(chain) > 1:
-            closed = closed or {r.id for e in events for r in e.responses}
+            closed = closed or {id for e in events for id in settled_ids(e)}
             if any(e.isolation_scope in closed for e in chain):
                 continue  # nobody waits for it any more
         first = first or top
@@ -164,7 +166,7 @@ def _asked(events: Sequence[Event], message: Content) -> dict[str, Event]:
     wanted = {r.id for r in message.responses if r.id}
     found: dict[str, Event] = {}
     for event in reversed(events):
-        for call in event.calls:
+        for call in event.calls if event.author != "user" else ():
             if call.id in wanted:
                 wanted.discard(call.id)
                 found[call.id] = event

@@ -5,18 +5,20 @@ cancellation passes through. Opens a task group of its own (concurrency place 2)
 """
 
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import anyio
 from msgspec import structs
 
 from polyport import codec
+from polyport.data.asking import NO_REPLY, Question, Reply
 from polyport.data.content import INVALID_ARGS, Content, FunctionCall, FunctionResponse, Part
 from polyport.data.event import Event, EventActions, new_actions
 from polyport.engine.contained import Contained
 from polyport.engine.hooks import first, wrap
+from polyport.engine.pause import gated
 from polyport.engine.prepare import Toolbox
 from polyport.engine.spec import LlmSpec
 from polyport.errors import AgentError, BadRequest, PolyportError
@@ -26,37 +28,69 @@ log = logging.getLogger("polyport.tools")
 
 
 class Outcome:
-    """What one call came to: its response (None = none yet), and the side effects. `waits`: the call goes on later."""
+    """What one call came to: its response (None = none yet), the side effects, and what it asks a human. `waits`: the call goes
+    on later."""
 
-    __slots__ = ("actions", "call", "response", "waits")
+    __slots__ = ("actions", "call", "questions", "response", "waits")
 
     def __init__(
-        self, call: FunctionCall, response: dict[str, Any] | None, actions: EventActions, waits: bool = False
+        self,
+        call: FunctionCall,
+        response: dict[str, Any] | None,
+        actions: EventActions,
+        waits: bool = False,
+        questions: Sequence[Question] = (),
     ) -> None:
         self.call = call
         self.response = response
         self.actions = actions
         self.waits = waits
+        self.questions = questions
 
 
-async def run_calls(ctx: RunContext, agent: LlmSpec, box: Toolbox, calls: Sequence[FunctionCall]) -> Event | None:
-    """The merged event with one function response per call, in call order; None when no call has a response yet."""
+class Done(NamedTuple):
+    """What some calls came to: one event with a function response per call, in call order, None when there is nothing to tell;
+    what they ask a human, by call id (approvals are asked for in the event's actions); and which of them go on later."""
+
+    event: Event | None
+    questions: Mapping[str, Sequence[Question]]
+    waits: frozenset[str]
+
+
+NOTHING_DONE = Done(None, {}, frozenset())
+NO_REPLIES: Mapping[str, Reply] = {}
+
+
+async def run_calls(
+    ctx: RunContext,
+    agent: LlmSpec,
+    box: Toolbox,
+    calls: Sequence[FunctionCall],
+    replies: Mapping[str, Reply] = NO_REPLIES,
+) -> Done:
+    """Carry out the calls side by side. `replies` are what a human has said about them, by call id."""
+    if not calls:
+        return NOTHING_DONE
     if len(calls) == 1:
-        outcomes: list[Outcome | None] = [await _one(ctx, agent, box, calls[0])]
+        outcomes: list[Outcome | None] = [await _one(ctx, agent, box, calls[0], replies)]
     else:
         outcomes = [None] * len(calls)
 
         async def one(index: int, call: FunctionCall) -> None:
-            outcomes[index] = await _one(ctx, agent, box, call)
+            outcomes[index] = await _one(ctx, agent, box, call, replies)
 
         async with anyio.create_task_group() as group:
             for index, call in enumerate(calls):
                 group.start_soon(one, index, call)
-    return merge(ctx, [o for o in outcomes if o is not None], box)
+    done = [o for o in outcomes if o is not None]
+    questions = {o.call.id: o.questions for o in done if o.questions}
+    return Done(merge(ctx, done, box), questions, frozenset(o.call.id for o in done if o.waits))
 
 
-async def _one(ctx: RunContext, agent: LlmSpec, box: Toolbox, call: FunctionCall) -> Outcome:
-    context = ToolContext(ctx, call.id)
+async def _one(
+    ctx: RunContext, agent: LlmSpec, box: Toolbox, call: FunctionCall, replies: Mapping[str, Reply]
+) -> Outcome:
+    context = ToolContext(ctx, call.id, replies.get(call.id, NO_REPLY))
     tool = box.by_name.get(call.name)
     args = codec.own(call.args)  # the event that holds the call is not the tool's
     result, problem = await _tried(call.name, _run(context, agent, box, call.name, args))
@@ -75,7 +109,7 @@ async def _one(ctx: RunContext, agent: LlmSpec, box: Toolbox, call: FunctionCall
             result = {"error": _error_text(call.name, problem)}
         elif replaced is not None:
             result = replaced
-    return Outcome(call, _as_object(call.name, result), context.actions)
+    return Outcome(call, _as_object(call.name, result), context.actions, questions=context.questions)
 
 
 async def _run(context: ToolContext, agent: LlmSpec, box: Toolbox, name: str, args: dict[str, Any]) -> Any:
@@ -89,7 +123,7 @@ async def _run(context: ToolContext, agent: LlmSpec, box: Toolbox, name: str, ar
     result = await first(context.scope.hooks, "before_tool", agent.before_tool, context, tool, args)
     if result is not None:
         return result
-    return await wrap(context.scope.hooks, "around_tool", partial(tool.call, context), context, tool)(args)
+    return await wrap(context.scope.hooks, "around_tool", partial(gated, tool, context), context, tool)(args)
 
 
 async def _tried(name: str, step: Awaitable[Any]) -> tuple[Any, Exception | None]:

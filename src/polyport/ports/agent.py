@@ -13,13 +13,16 @@ from typing import Any, Protocol, Union, cast, runtime_checkable
 
 from msgspec import structs
 
+from polyport.data.asking import NO_REPLY, Reply
 from polyport.data.content import Content, Part
-from polyport.data.event import Event, EventActions, ToolConfirmation, new_actions
-from polyport.data.model import ModelRequest, Schema, ToolDeclaration
+from polyport.data.event import Event, EventActions, new_actions
+from polyport.data.model import ModelRequest, ToolDeclaration
 from polyport.data.run import Ending, RunConfig
 from polyport.data.session import Session, State
-from polyport.errors import AgentError, Unavailable
+from polyport.errors import AgentError
+from polyport.ports.asking import AgentQuestions, Questions
 from polyport.ports.model import Model
+from polyport.ports.model import OutputSchema as OutputSchema
 from polyport.ports.stores import MemoryEntry, Stores
 from polyport.seams import Seams
 
@@ -104,6 +107,10 @@ class RunScope:
     """The user's message as stored and as sent, when its files became artifacts."""
     calls_left: int = 0
     """The budget of model calls."""
+    secret: bytes = field(default=b"", repr=False)
+    """The key with which requests for a human's approval are sealed."""
+    credentials: Mapping[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]], repr=False)
+    """What the user's message gave for credential requests, by request id. It is never stored."""
     ended: bool = False
     end_reason: str = ""
 
@@ -172,34 +179,26 @@ class ReadContext:
 
     async def load_artifact(self, name: str, version: int = 0) -> Part:
         """An artifact of this session (or `user:`); version 0 is the latest. NotFound; Unavailable without a store."""
-        return await _artifacts(self.scope).load(self.scope.session.key, name, version)
+        return await self.scope.stores.need_artifacts().load(self.scope.session.key, name, version)
 
     async def artifact_names(self) -> list[str]:
-        return await _artifacts(self.scope).names(self.scope.session.key)
+        return await self.scope.stores.need_artifacts().names(self.scope.session.key)
 
     async def search_memory(self, query: str) -> list[MemoryEntry]:
-        memory = self.scope.stores.memory
-        if memory is None:
-            raise Unavailable("no memory store is configured: App(stores=...) needs one")
-        return await memory.search(self.app_name, self.user_id, query)
+        return await self.scope.stores.need_memory().search(self.app_name, self.user_id, query)
 
 
-def _artifacts(scope: RunScope) -> Any:
-    if scope.stores.artifacts is None:
-        raise Unavailable("no artifact store is configured: App(stores=...) needs one")
-    return scope.stores.artifacts
-
-
-class RunContext(ReadContext):
+class RunContext(ReadContext, AgentQuestions):
     """What an agent's `run` gets."""
 
-    __slots__ = ("escalated", "goes_on", "next_agent")
+    __slots__ = ("escalated", "goes_on", "next_agent", "paused")
 
     def __init__(self, scope: RunScope, agent: Agent, branch: str = "", isolation_scope: str = "") -> None:
         super().__init__(scope, agent, branch, isolation_scope)
         self.escalated = False
         self.goes_on = False
         """Whether this turn was begun by a run that died, and is to be ended."""
+        self.paused = False
         self.next_agent: Agent | None = None
         """Who goes on when this agent's turn is over: set by a transfer, read by the runner."""
 
@@ -279,7 +278,7 @@ class CallbackContext(ReadContext):
 
     async def save_artifact(self, name: str, part: Part, custom_metadata: dict[str, Any] | None = None) -> int:
         """Store a new version of an artifact, and note it in `artifactDelta`."""
-        version = await _artifacts(self.scope).save(self.scope.session.key, name, part, custom_metadata)
+        version = await self.scope.stores.need_artifacts().save(self.scope.session.key, name, part, custom_metadata)
         delta = self.actions.artifact_delta
         if delta is None:
             delta = self.actions.artifact_delta = {}
@@ -293,15 +292,16 @@ class CallbackContext(ReadContext):
         self.scope.end_reason = reason
 
 
-class ToolContext(CallbackContext):
+class ToolContext(CallbackContext, Questions):
     """What a tool gets besides its arguments."""
 
-    __slots__ = ("confirmation", "function_call_id", "waits")
+    __slots__ = ("function_call_id", "questions", "reply", "waits")
 
-    def __init__(self, ctx: ReadContext, function_call_id: str, confirmation: ToolConfirmation | None = None) -> None:
+    def __init__(self, ctx: ReadContext, function_call_id: str, reply: Reply = NO_REPLY) -> None:
         super().__init__(ctx)
         self.function_call_id = function_call_id
-        self.confirmation = confirmation
+        self.reply = reply
+        self.questions = []
         self.waits = False
         """Set by a tool whose call is not done and goes on later: there is no response yet, and the agent waits."""
 
@@ -310,13 +310,14 @@ class Tool(ABC):
     """Something the model may call.
 
     `long_running`: the result comes later, from outside. `idempotent`: may be executed again when a run that died is
-    resumed.
+    resumed. `require_confirmation`: a human must approve every call before it is carried out.
     """
 
     name: str
     description: str = ""
     long_running: bool = False
     idempotent: bool = False
+    require_confirmation: bool = False
 
     def declaration(self) -> ToolDeclaration | None:
         """How the model sees the tool; None for a tool that only edits requests."""
@@ -324,6 +325,11 @@ class Tool(ABC):
 
     async def prepare(self, ctx: CallbackContext, request: ModelRequest) -> None:
         """Edit a request before it is sent. Called for every request of an agent that has the tool."""
+
+    async def needs_confirmation(self, ctx: ToolContext, args: dict[str, Any]) -> bool:
+        """Whether a human must approve this call. Asked before `call`, unless a human has decided on it already. An exception
+        stops the call and becomes an error response."""
+        return self.require_confirmation
 
     @abstractmethod
     async def call(self, ctx: ToolContext, args: dict[str, Any]) -> Any:
@@ -349,14 +355,6 @@ class Toolset(Protocol):
 
 ToolLike = Union["Tool", "Toolset", Callable[..., Any]]
 """What may stand in an agent's `tools`: a plain function becomes a Tool when the App is made."""
-
-
-@dataclass(frozen=True)
-class OutputSchema:
-    """A JSON Schema of an object, and a parser that validates: BadRequest naming every wrong field."""
-
-    schema: Schema
-    parse: Callable[[Any], Any]
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,21 @@
 """The model port: one question in, one whole answer out, pieces on the side."""
 
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-from polyport.data.model import ModelRequest, ModelResponse
+from polyport.data.model import ModelRequest, ModelResponse, Schema
 
 OnPartial = Callable[[ModelResponse], Awaitable[None]]
 """Takes one streamed piece, `partial=True`. Awaiting it is the back-pressure."""
+
+
+@dataclass(frozen=True)
+class OutputSchema:
+    """A JSON Schema of an object, and a parser that validates: BadRequest naming every wrong field."""
+
+    schema: Schema
+    parse: Callable[[Any], Any]
 
 
 class Model(Protocol):

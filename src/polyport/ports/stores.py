@@ -7,6 +7,7 @@ from msgspec import Struct
 from polyport.data.content import Content, Part
 from polyport.data.event import Event
 from polyport.data.session import Session, SessionKey
+from polyport.errors import Unavailable
 
 
 class SessionPage(Struct, kw_only=True):
@@ -146,3 +147,15 @@ class Stores(Struct, frozen=True):
     sessions: SessionStore
     artifacts: ArtifactStore | None = None
     memory: MemoryStore | None = None
+
+    def need_artifacts(self) -> ArtifactStore:
+        """The artifact store; Unavailable without one."""
+        if self.artifacts is None:
+            raise Unavailable("no artifact store is configured: App(stores=...) needs one")
+        return self.artifacts
+
+    def need_memory(self) -> MemoryStore:
+        """The memory store; Unavailable without one."""
+        if self.memory is None:
+            raise Unavailable("no memory store is configured: App(stores=...) needs one")
+        return self.memory

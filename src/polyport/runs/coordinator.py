@@ -18,6 +18,7 @@ from polyport.data.event import Event
 from polyport.data.limits import Limits
 from polyport.data.run import RunOutcome, RunRequest
 from polyport.data.session import Session, SessionKey
+from polyport.engine.replies import check_replies
 from polyport.engine.resume import unfinished
 from polyport.engine.runner import Engine
 from polyport.errors import Conflict, LimitExceeded, NotFound, PolyportError, TimedOut, Unavailable
@@ -26,6 +27,7 @@ from polyport.ports.runs import Sink
 from polyport.ports.stores import Stores
 from polyport.runs.feed import Feed
 from polyport.runs.sessions import Turnstile
+from polyport.tools.json_schema import check
 
 log = logging.getLogger("polyport.runs")
 
@@ -225,9 +227,10 @@ class Coordinator:
         if request.message is None:
             return self._resumable(request.invocation_id, session)
         if request.message.responses:
+            check_replies(engine.tree, session, request.message, engine.secret, check)
             wanted = {r.id for r in request.message.responses if r.id}
             for event in reversed(session.events):
-                if any(call.id in wanted for call in event.calls):
+                if event.author != "user" and any(call.id in wanted for call in event.calls):
                     return event.invocation_id if event.invocation_id not in self._live else self._new_id(engine)
         return self._new_id(engine)
 
@@ -241,7 +244,7 @@ class Coordinator:
         if not any(e.invocation_id == invocation_id for e in session.events):
             raise NotFound(f"{session.key} has no run {invocation_id!r} to go on with")
         if not unfinished(session.events, invocation_id):
-            raise Conflict(f"run {invocation_id!r} has ended; there is nothing to resume")
+            raise Conflict(f"run {invocation_id!r} has ended or waits for an answer; there is nothing to resume")
         return invocation_id
 
     async def _body(

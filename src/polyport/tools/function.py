@@ -23,6 +23,7 @@ from polyport import codec
 from polyport.data.model import Schema, ToolDeclaration
 from polyport.errors import AgentError, BadRequest, ConfigError
 from polyport.ports.agent import Tool, ToolContext
+from polyport.tools.confirm import Predicate, When
 from polyport.tools.json_schema import check, is_map
 from polyport.tools.normalize import normalize
 from polyport.tools.schema import arguments_of, as_object, output_schema, parser_of, refusal
@@ -60,6 +61,7 @@ class FunctionTool(Tool):
         self.description = description if description is not None else self._signature.doc.summary
         self.long_running = long_running
         self.idempotent = idempotent
+        self._predicate: Predicate | None = None
         self.__doc__ = fn.__doc__
         self.__wrapped__ = fn
         self._refused = f"bad arguments for tool {self.name!r}"
@@ -79,6 +81,20 @@ class FunctionTool(Tool):
     def declaration(self) -> ToolDeclaration:
         """The same object every time: copy it before changing anything in it."""
         return self._declaration
+
+    def confirm_when(self, when: When) -> None:
+        """Have calls approved by a human: all of them, or those for which a predicate with parameters of the same names is
+        true. ConfigError for a predicate that does not fit the function."""
+        if callable(when):
+            self._predicate = Predicate(when, self._signature, self.name)
+        self.require_confirmation = bool(when)
+
+    async def needs_confirmation(self, ctx: ToolContext, args: dict[str, Any]) -> bool:
+        """Arguments that do not fit are refused first (BadRequest): nobody is asked about a call that cannot be carried out."""
+        if not self.require_confirmation:
+            return False
+        named = self.arguments(args)
+        return True if self._predicate is None else await self._predicate(ctx, named)
 
     def arguments(self, args: dict[str, Any]) -> dict[str, Any]:
         """The arguments of a call as the function wants them. BadRequest that lists all bad, missing and unknown ones."""
@@ -216,16 +232,18 @@ def make_tool(
     idempotent: bool = False,
     parameters: Schema | None = None,
     response: Any = None,
+    require_confirmation: When = False,
 ) -> FunctionTool:
     """A Tool that calls `fn`, a function, bound method, partial or callable object, sync or async, generator or not.
 
     Name and description come from the function and the first paragraph of its docstring unless given. The schema comes
     from the type hints, defaults and the docstring's parameters; a parameter annotated ToolContext (or named
     `tool_context` or `ctx` without annotation) gets the context. `parameters` is a JSON Schema that replaces the inferred
-    one; `response` is a type or JSON Schema for the declaration. ConfigError names the function and parameter that a
+    one; `response` is a type or JSON Schema for the declaration. With `require_confirmation` a human must approve every call,
+    or those for which it is true as a predicate of the arguments, by name. ConfigError names the function and parameter that a
     model could not fill in.
     """
-    return FunctionTool(
+    made = FunctionTool(
         fn,
         name=name,
         description=description,
@@ -234,6 +252,8 @@ def make_tool(
         parameters=parameters,
         response=response,
     )
+    made.confirm_when(require_confirmation)
+    return made
 
 
 @overload
@@ -249,6 +269,7 @@ def tool(
     idempotent: bool = False,
     parameters: Schema | None = None,
     response: Any = None,
+    require_confirmation: When = False,
 ) -> Callable[[Callable[..., Any]], FunctionTool]: ...
 
 

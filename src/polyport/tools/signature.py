@@ -84,6 +84,13 @@ def read_signature(fn: Callable[..., Any], name: str, parameters: Schema | None)
     return Signature(members, tuple(contexts), tuple(positional), returns, doc)
 
 
+def context_parameters(fn: Callable[..., Any], name: str) -> set[str]:
+    """The names of the parameters of a function that get the ToolContext. `name` is what errors call the function."""
+    scope = _scope(inspect.unwrap(calls_to(fn)))
+    found = inspect.signature(fn).parameters.values()
+    return {p.name for p in found if _is_context(_annotation(p, name, scope), p, name)}
+
+
 def _docstring(fn: Callable[..., Any]) -> str | None:
     target = fn
     while isinstance(target, functools.partial):

@@ -12,6 +12,7 @@ from msgspec import structs
 from polyport.data.event import Event, new_actions
 from polyport.data.limits import Limits
 from polyport.data.session import APP, TEMP, USER, Session, SessionKey
+from polyport.engine.pause import disarmed
 from polyport.errors import BadRequest, Superseded
 from polyport.ports.stores import SessionStore
 from polyport.protocols.answers import send_empty, send_json
@@ -67,7 +68,8 @@ class Sessions:
 
     async def create(self, request: Request, send: Send) -> None:
         """Events are imported in order with their ids, times and state deltas, all or nothing; partial ones are left out,
-        for they are never stored. 409 if the id exists."""
+        for they are never stored. What they ask a human can never be carried out, unless it was sealed with a secret. 409 if
+        the id exists."""
         body = await request.json(SessionBody, unknown="drop", empty=SessionBody())
         app, user, named = request.params["app"], request.params["user"], request.params.get("session", "")
         session_id = named or body.session_id or ""
@@ -76,7 +78,8 @@ class Sessions:
         _check_new(app, user, session_id)
         for index, event in enumerate(body.events or ()):
             _check_import(event, f"events[{index}]")
-        session = await self._store.create(app, user, session_id, state=body.state, events=body.events)
+        events = [disarmed(event) for event in body.events] if body.events is not None else None
+        session = await self._store.create(app, user, session_id, state=body.state, events=events)
         await send_json(send, session_shape(session))
 
     async def get(self, request: Request, send: Send) -> None:
