@@ -17,6 +17,7 @@ TASK_GROUPS = {
     "cli/serve.py": "draining beside the server's shutdown",
     "engine/tool_calls.py": "place 2: the calls of one answer",
     "protocols/a2a/intake.py": "one worker per A2A task: it outlives the request, and may wait for its session",
+    "protocols/a2a/push.py": "notifications on their way, beside the tasks that they tell of",
     "protocols/streaming.py": "hang-up and heartbeat beside an answer",
     "runs/coordinator.py": "place 1: one task per run",
     "testing/connect.py": "the app beside the test",

@@ -161,6 +161,10 @@ def run(agent: str, once: str | None, db: str | None, **options: Any) -> None:
     "--allowed-origins", multiple=True, metavar="ORIGIN", help="Pages that may call, as https://host (repeatable)."
 )
 @click.option("--a2a", is_flag=True, help="Serve A2A too: see /.well-known/agent-card.json of the running server.")
+@click.option(
+    "--grpc-port", metavar="PORT", type=click.IntRange(0, 65535), help="With --a2a: serve it over gRPC there too."
+)
+@click.option("--push", is_flag=True, help="With --a2a: let callers have push notifications sent to public https URLs.")
 @click.option("--trusted-proxy", is_flag=True, help="Believe X-Forwarded-Host and -Proto of the proxy in front.")
 @click.option(
     "--log-format",

@@ -56,6 +56,8 @@ class ServeOptions(Struct, kw_only=True):
     allowed_origins: list[str] = []
     trusted_proxy: bool = False
     a2a: bool = False
+    grpc_port: int | None = None
+    push: bool = False
     log_format: str = "text"
     log_level: str = "info"
     given: list[str] = []
@@ -248,10 +250,21 @@ def build(options: ServeOptions) -> App:
 
 def _protocols(options: ServeOptions) -> list[str | Mountable]:
     if not options.a2a:
+        if options.grpc_port is not None or options.push:
+            raise ConfigError("--grpc-port and --push are options of A2A: add --a2a")
         return ["rest"]
     from polyport.protocols.a2a.mount import A2a  # needed by this choice only
+    from polyport.protocols.a2a.push_settings import PushSettings
 
-    return ["rest", A2a(recover=options.workers == 1)]
+    host = f"[{options.host}]" if ":" in options.host else options.host
+    return [
+        "rest",
+        A2a(
+            grpc="" if options.grpc_port is None else f"{host}:{options.grpc_port}",
+            push=PushSettings() if options.push else None,
+            recover=options.workers == 1,
+        ),
+    ]
 
 
 def calm_gc() -> None:

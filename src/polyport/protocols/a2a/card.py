@@ -128,6 +128,11 @@ class Card:
             skills=skills_of(tree, root) if config.skills is None else _checked(config.skills),
         )
 
+    def at_grpc(self, port: int) -> None:
+        """The app is served over gRPC as well, from now on."""
+        self._place = self._place._replace(grpc_port=port)
+        self._kept.clear()
+
     # ---- the public card
 
     def document(self, base: str, *, union: bool) -> Document:

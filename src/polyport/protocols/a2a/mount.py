@@ -5,9 +5,9 @@ first app is also served where there is one only: at `/`, `/a2a`, `/a2a/v1/invok
 """
 
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar, cast
+from typing import Protocol, TypeVar, cast
 from urllib.parse import quote
 
 from msgspec import structs
@@ -15,12 +15,14 @@ from msgspec import structs
 from polyport.errors import ConfigError, NotFound
 from polyport.ports.stores import Stores
 from polyport.ports.tasks import TaskStore
+from polyport.protocols.a2a.calls import Push
 from polyport.protocols.a2a.card import Card, CardConfig, Place
 from polyport.protocols.a2a.card_routes import CardRoutes
 from polyport.protocols.a2a.edge import V03, Edge
 from polyport.protocols.a2a.handler import A2aHandler
 from polyport.protocols.a2a.http import HttpJson
 from polyport.protocols.a2a.jsonrpc import JsonRpc
+from polyport.protocols.a2a.push_settings import PushSettings
 from polyport.protocols.a2a.settings import A2aSettings, ExecutorConfig
 from polyport.protocols.a2a.speech import Speech03, Speech10
 from polyport.protocols.http import Request
@@ -44,15 +46,20 @@ APP = "/a2a/{app}"
 class A2a:
     """The A2A protocol, for `App(protocols=[...])`. `card` and `executor` may be mappings of app names.
 
-    `tasks` is where tasks are kept; beside the sessions without it. `recover` goes on, at start, with the tasks of a process
-    that died; only one process may. `stream_s` is how long a stream may last, None without a limit. `status_codes` "1.0.0" is
-    for clients of that version.
+    - `tasks` is where tasks are kept; beside the sessions without it.
+    - `push` lets callers have push notifications.
+    - `grpc` is the address, `host:port`, of a gRPC server for the first app.
+    - `recover` goes on, at start, with the tasks of a process that died; only one process may.
+    - `stream_s` is how long a stream may last, None without a limit.
+    - `status_codes` "1.0.0" is for clients of that version.
     """
 
     card: CardConfig | Mapping[str, CardConfig] = field(default_factory=CardConfig)
     settings: A2aSettings = field(default_factory=A2aSettings)
     executor: ExecutorConfig | Mapping[str, ExecutorConfig] = field(default_factory=ExecutorConfig)
     tasks: TaskStore | None = None
+    push: PushSettings | None = None
+    grpc: str = ""
     recover: bool = True
     stream_s: float | None = None
     status_codes: str = CODES[0]
@@ -69,6 +76,7 @@ class A2aServer:
     def __init__(self, options: A2a, parts: Parts) -> None:
         self.options = options
         self._parts = parts
+        self.push = None if options.push is None else _outbox(options.push, parts.seams)
         self.tasks = options.tasks or task_store(parts.runs.stores, parts.seams)
         if len(parts.trees) > 1 and (taken := [name for name in parts.trees if name in ("v1", "invoke")]):
             raise ConfigError(
@@ -76,6 +84,7 @@ class A2aServer:
             )
         self.edges = {name: self._edge(name) for name in parts.trees}
         self._first = next(iter(self.edges.values()))
+        self.grpc = _grpc(options.grpc, self._first, parts) if options.grpc else None
 
     def _edge(self, app: str) -> Edge:
         options, parts = self.options, self._parts
@@ -84,13 +93,14 @@ class A2aServer:
             app,
             parts.runs,
             self.tasks,
+            push=self.push,
             settings=settings,
             executor=_of(options.executor, app, ExecutorConfig),
             seams=parts.seams,
         )
         config = _of(options.card, app, CardConfig)
         place = Place(f"/a2a/{quote(app)}")
-        card = Card(parts.trees[app], config, settings, place, parts.seams, push=False)
+        card = Card(parts.trees[app], config, settings, place, parts.seams, push=self.push is not None)
         if config.extended:
             handler.extended_card_hook = card.extended
         return Edge(handler, card, options.status_codes, parts.limits.heartbeat_s, options.stream_s)
@@ -132,6 +142,8 @@ class A2aServer:
         """See protocols.parts.Mounted: the runs of tasks end first."""
         try:
             async with AsyncExitStack() as stack:
+                if self.push is not None:
+                    await stack.enter_async_context(self.push.delivering())
                 for edge in self.edges.values():
                     await stack.enter_async_context(edge.handler.serving())
                 yield
@@ -145,7 +157,45 @@ class A2aServer:
         if self.options.recover:
             for edge in self.edges.values():
                 await edge.handler.recover()
-        yield
+        if self.grpc is None:
+            yield
+            return
+        async with self.grpc.serving():
+            self._first.card.at_grpc(self.grpc.port)
+            yield
+
+
+class Outbox(Push, Protocol):
+    """What the mount knows of `push.PushOutbox`."""
+
+    def delivering(self) -> AbstractAsyncContextManager[None]:
+        """Deliver inside the block."""
+        ...
+
+
+def _outbox(settings: PushSettings, seams: Seams) -> Outbox:
+    from polyport.protocols.a2a.push import PushOutbox  # an HTTP client that is needed by this choice only
+
+    return PushOutbox(settings, seams)
+
+
+class Grpc(Protocol):
+    """What the mount knows of `grpc.GrpcServer`."""
+
+    @property
+    def port(self) -> int:
+        """Where it listens, once it does."""
+        ...
+
+    def serving(self) -> AbstractAsyncContextManager[None]: ...
+
+
+def _grpc(listen: str, edge: Edge, parts: Parts) -> Grpc:
+    try:
+        from polyport.protocols.a2a.grpc import Behind, GrpcServer  # an optional dependency
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"A2A over gRPC needs the package {error.name!r}: pip install grpcio protobuf") from None
+    return GrpcServer(listen, Behind(edge, parts.guard, parts.limits, parts.seams))
 
 
 def task_store(stores: Stores, seams: Seams) -> TaskStore:

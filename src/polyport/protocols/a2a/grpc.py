@@ -1,0 +1,179 @@
+"""The gRPC binding of A2A, 1.0 and 0.3 on one server beside HTTP, told apart by their packages (spec a2a 1.4, 2.1).
+
+Made by the mount when a port is asked for; the package grpcio is an optional dependency. A message is protobuf on the wire
+and ProtoJSON on this side. Service parameters and credentials come as metadata, and are shown to the guard as headers.
+"""
+
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, NamedTuple
+
+import grpc
+import grpc.aio
+
+from polyport.codec import encode
+from polyport.data.limits import Limits
+from polyport.errors import ConfigError
+from polyport.protocols.a2a.edge import V03, V1, Edge, call_of, echo, told
+from polyport.protocols.a2a.fold import Update
+from polyport.protocols.a2a.grpc_methods import METHODS, Method
+from polyport.protocols.a2a.operations import STREAMING, UNARY
+from polyport.protocols.a2a.speech import final_of, payload_of
+from polyport.protocols.guard import Guard
+from polyport.protocols.http import Message, Request
+from polyport.seams import Seams
+from polyport.wire import a2a_proto, a2a_v03
+from polyport.wire.a2a_card import AgentCard
+from polyport.wire.a2a_errors import details, row, text
+
+log = logging.getLogger("polyport.a2a")
+
+DETAILS = "grpc-status-details-bin"
+MAX_DETAILS = 6000
+"""Trailers have 8 KiB; details that are larger say only which error it is."""
+STOP_S = 2.0
+"""How long open streams may last when the server stops. Runs have ended by then."""
+
+
+class Behind(NamedTuple):
+    """What stands behind the server."""
+
+    edge: Edge
+    guard: Callable[[], Guard]
+    limits: Limits
+    seams: Seams
+
+
+class GrpcServer:
+    """Serves one app at `listen`, `host:port`; port 0 takes a free one, `port` says which."""
+
+    def __init__(self, listen: str, behind: Behind) -> None:
+        self._listen = listen
+        self._behind = behind
+        self.port = 0
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncGenerator[None]:
+        """Take calls inside the block. ConfigError when the address cannot be had."""
+        size = self._behind.limits.body_bytes
+        server: Any = grpc.aio.server(options=[("grpc.max_receive_message_length", size)])
+        server.add_generic_rpc_handlers((_Handlers(self._behind),))
+        try:
+            self.port = server.add_insecure_port(self._listen)
+        except RuntimeError as error:
+            raise ConfigError(f"gRPC cannot listen on {self._listen}: {error}") from None
+        await server.start()
+        try:
+            yield
+        finally:
+            await server.stop(STOP_S)
+
+
+class _Handlers(grpc.GenericRpcHandler):
+    """Finds what carries out a call by its path."""
+
+    def __init__(self, behind: Behind) -> None:
+        self._behind = behind
+
+    def service(self, handler_call_details: Any) -> Any:
+        path: str = handler_call_details.method
+        method = METHODS.get(path)
+        if method is None:
+            return None  # UNIMPLEMENTED
+        call = _Call(self._behind, path, method)
+        library: Any = grpc  # its stubs leave the types of messages open
+        if method.operation in STREAMING:
+            return library.unary_stream_rpc_method_handler(call.stream)
+        return library.unary_unary_rpc_method_handler(call.unary)
+
+
+class _Call:
+    """One method. The context of a call is grpcio's."""
+
+    def __init__(self, behind: Behind, path: str, method: Method) -> None:
+        self._behind = behind
+        self._path = path
+        self._method = method
+        self._spoken = V1 if method.package == a2a_proto.V10 else V03
+
+    async def unary(self, wire: bytes, context: Any) -> bytes:
+        request = self._request(context)
+        return await self._guarded(request, context, lambda: self._answer(wire, request, context))
+
+    async def stream(self, wire: bytes, context: Any) -> None:
+        request = self._request(context)
+        await self._guarded(request, context, lambda: self._frames(wire, request, context))
+
+    async def _guarded(self, request: Request, context: Any, work: Callable[[], Awaitable[Any]]) -> Any:
+        """What `work` gives; errors become the status of the call."""
+        try:
+            return await work()
+        except Exception as raised:  # noqa: BLE001  the caller is told, and the log
+            error = told(raised, request)
+        status = row(error, self._behind.edge.codes)
+        code = grpc.StatusCode[status.grpc]
+        number: int = code.value[0]
+        body = a2a_proto.status(number, text(error), details(error))
+        if len(body) > MAX_DETAILS:
+            body = a2a_proto.status(number, text(error)[:1000], details(error)[:1])
+        await context.abort(code, text(error)[:1000], trailing_metadata=((DETAILS, body),))
+
+    async def _enter(self, wire: bytes, request: Request, context: Any) -> tuple[Any, Any]:
+        """Who calls, and the request. The extensions that are active are echoed at once."""
+        edge = self._behind.edge
+        request.caller = await self._behind.guard().admit(request)
+        call = call_of(edge, request, self._spoken)
+        asked = self._method.read(a2a_proto.to_json(f"{self._method.package}.{self._method.takes}", wire))
+        headers = echo(edge, call)
+        if headers:
+            await context.send_initial_metadata(tuple((n.decode(), v.decode("latin-1")) for n, v in headers))
+        return call, asked
+
+    async def _answer(self, wire: bytes, request: Request, context: Any) -> bytes:
+        call, asked = await self._enter(wire, request, context)
+        edge = self._behind.edge
+        found = await UNARY[self._method.operation].run(edge.handler, call, asked)
+        if isinstance(found, AgentCard):
+            found = edge.card.completed(found)
+        old = self._spoken == V03
+        return self._written(encode(a2a_v03.rest_result(found) if old else {} if found is None else found))
+
+    async def _frames(self, wire: bytes, request: Request, context: Any) -> None:
+        call, asked = await self._enter(wire, request, context)
+        opened = STREAMING[self._method.operation].open(self._behind.edge.handler, call, asked)
+        async with opened as stream, aclosing(stream.batches()) as batches:
+            async for updates in batches:
+                for update in updates:
+                    await context.write(self._written(self._frame(update)))
+
+    def _frame(self, update: Update) -> bytes:
+        if self._spoken == V1:
+            return update.json
+        final = final_of(update, self._method.operation == "SubscribeToTask")
+        return encode(a2a_v03.rest_event(payload_of(update), final=final))
+
+    def _written(self, json: bytes) -> bytes:
+        name = self._method.gives
+        return a2a_proto.from_json(name if "." in name else f"{self._method.package}.{name}", json)
+
+    def _request(self, context: Any) -> Request:
+        """The call as the guard and the bindings know requests."""
+        headers = [
+            (str(name).lower().encode("latin-1"), value if isinstance(value, bytes) else str(value).encode("latin-1"))
+            for name, value in context.invocation_metadata()
+        ]
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "scheme": "http",
+            "path": self._path,
+            "raw_path": self._path.encode(),
+            "query_string": b"",
+            "headers": headers,
+        }
+        return Request(scope, _no_body, self._behind.limits, self._behind.seams)
+
+
+async def _no_body() -> Message:
+    return {"type": "http.disconnect"}
