@@ -3,11 +3,14 @@ from polyport.agents.flows import LoopAgent as LoopAgent
 from polyport.agents.flows import ParallelAgent as ParallelAgent
 from polyport.agents.flows import SequentialAgent as SequentialAgent
 from polyport.agents.llm import LlmAgent as LlmAgent
+from polyport.agents.remote import RemoteAgent as RemoteAgent
 from polyport.app import App as App
 from polyport.app import Reply as Reply
+from polyport.data.compaction import CompactionConfig as CompactionConfig
 from polyport.data.content import Content as Content
 from polyport.data.content import Part as Part
 from polyport.data.event import Event as Event
+from polyport.data.limits import Limits as Limits
 from polyport.data.model import GenerateConfig as GenerateConfig
 from polyport.data.model import ModelRequest as ModelRequest
 from polyport.data.model import ModelResponse as ModelResponse
@@ -28,5 +31,10 @@ from polyport.ports.stores import Stores as Stores
 from polyport.tools.agent_tool import AgentTool as AgentTool
 from polyport.tools.function import make_tool as make_tool
 from polyport.tools.function import tool as tool
+from polyport.tools.mcp import HttpServer as HttpServer
+from polyport.tools.mcp import McpToolset as McpToolset
+from polyport.tools.mcp import StdioServer as StdioServer
+from polyport.tools.openapi import OpenApiToolset as OpenApiToolset
+from polyport.tools.skills import SkillToolset as SkillToolset
 
 __version__: str
