@@ -21,7 +21,7 @@ from polyport.data.limits import Limits
 from polyport.data.run import RunConfig, RunOutcome, RunRequest
 from polyport.data.session import SessionKey
 from polyport.engine.compaction import Compactor, make_compactor
-from polyport.engine.hooks import hook_table
+from polyport.engine.hooks import distinct, hook_table
 from polyport.engine.runner import Engine
 from polyport.engine.spec import LlmSpec
 from polyport.engine.tree import AgentTree
@@ -98,7 +98,7 @@ class App:
         self.stores = _stores(stores, seams)
         if remember and self.stores.memory is None:
             raise ConfigError("remember=True needs a memory store; these stores have none")
-        self.plugins = _distinct([*plugins, Remember()] if remember else plugins)
+        self.plugins = distinct([*plugins, Remember()] if remember else plugins)
         self.limits = limits or Limits()
         hooks = hook_table(self.plugins)
         self._models: dict[str, Model] = {}
@@ -125,7 +125,7 @@ class App:
     def _routes(self, protocols: Collection[str | Mountable], seams: Seams) -> list[Route]:
         """The routes of all protocols; what a protocol keeps running goes beside the runs, or around them."""
         routes: list[Route] = []
-        for name in protocols:
+        for name in [protocols] if isinstance(protocols, str) else protocols:
             if name == "rest":
                 routes += rest_routes(self.runs, self.trees, self.limits, seams)
             elif name == "mcp":
@@ -373,24 +373,16 @@ def _stores(stores: Stores | str | None, seams: Seams) -> Stores:
 
 
 def _named(agents: Agent | Iterable[Agent] | Mapping[str, Agent]) -> dict[str, Agent]:
-    if isinstance(agents, Agent):
-        return {agents.name: agents}
     named: dict[str, Agent] = {}
     if isinstance(agents, Mapping):
         named.update(cast("Mapping[str, Agent]", agents))
     else:
-        for agent in agents:
+        for agent in [agents] if isinstance(agents, Agent) else agents:
+            if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance]  user code is not checked
+                raise ConfigError(f"App needs agents, not a {type(agent).__name__}")
             if agent.name in named:
                 raise ConfigError(f"two agents are named {agent.name!r}; give App a mapping of app names to agents")
             named[agent.name] = agent
     if not named:
         raise ConfigError("App needs at least one agent")
     return named
-
-
-def _distinct(plugins: Sequence[Plugin]) -> tuple[Plugin, ...]:
-    names = [p.name or type(p).__name__ for p in plugins]
-    for name in names:
-        if names.count(name) > 1:
-            raise ConfigError(f"two plugins are named {name!r}")
-    return tuple(plugins)

@@ -114,8 +114,22 @@ def test_what_is_set_up_wrong_is_said_at_once():
         name = "noisy"
 
     wrong("two plugins are named 'noisy'", lambda: App(agent(), plugins=[Noisy(), Noisy()]))
+    wrong("needs agents, not a str", lambda: App("weather"))
+    wrong("takes objects of subclasses of Plugin, not <class .*Noisy", lambda: App(agent(), plugins=[Noisy]))
+    wrong("model= takes a name or a Model, not a int", lambda: LlmAgent(name="a", model=3))
+    wrong("tools= takes a list, not a function", lambda: LlmAgent(name="a", model="demo", tools=agent))
+    wrong("instruction= takes text or a function", lambda: LlmAgent(name="a", model="demo", instruction=["x"]))
+    wrong("include_contents= .* not 'all'", lambda: LlmAgent(name="a", model="demo", include_contents="all"))
     shared = agent()
     wrong("twice in the tree", lambda: App(SequentialAgent(name="s", sub_agents=[shared, shared])))
+
+
+def test_a_plugins_method_that_looks_like_a_hook_is_told_of(caplog: pytest.LogCaptureFixture):
+    class Ported(Plugin):
+        async def before_tool_callback(self, **options: Any) -> None: ...
+
+    App(agent(), plugins=[Ported()])
+    assert "before_tool_callback is no hook; there are: on_user_message, before_run" in caplog.text
 
 
 async def test_several_agents_must_be_told_apart():

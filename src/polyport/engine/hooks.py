@@ -8,9 +8,10 @@ hooks: before_x; then around_x with the model, tool, agent or run in it; then on
 """
 
 import inspect
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import anyio.to_thread
 
@@ -18,10 +19,12 @@ from polyport.data.content import Content
 from polyport.data.event import Event
 from polyport.data.model import ModelRequest, ModelResponse
 from polyport.data.run import Ending
-from polyport.errors import AgentError
+from polyport.errors import AgentError, ConfigError
 from polyport.ports.agent import CallbackContext, Hooks
 from polyport.ports.model import OnPartial
 from polyport.ports.plugin import Plugin
+
+log = logging.getLogger("polyport")
 
 HOOK_NAMES = (
     "on_user_message",
@@ -57,12 +60,35 @@ _ANSWERS: dict[str, type] = {
 _ENDINGS: tuple[str, ...] = get_args(Ending)
 """What `around_run` and `around_agent` may return."""
 
+_LIKE_A_HOOK = ("before_", "after_", "on_", "around_")
+
 Callbacks = Callable[..., Any] | Sequence[Callable[..., Any]]
 
 
+def distinct(plugins: Sequence[Plugin]) -> tuple[Plugin, ...]:
+    """The plugins, checked: ConfigError for something else among them, or for two of one name."""
+    names: set[str] = set()
+    for plugin in plugins:
+        if not isinstance(cast("object", plugin), Plugin):  # user code is not checked
+            raise ConfigError(f"plugins= takes objects of subclasses of Plugin, not {plugin!r}")
+        name = plugin.name or type(plugin).__name__
+        if name in names:
+            raise ConfigError(f"two plugins are named {name!r}")
+        names.add(name)
+    return tuple(plugins)
+
+
 def hook_table(plugins: Sequence[Plugin]) -> Hooks:
-    """Only the hooks that some plugin really has, so that an unused one costs one look-up. A sync one is made async."""
+    """Only the hooks that some plugin really has, so that an unused one costs one look-up. A sync one is made async.
+
+    Warns of methods that look like hooks and are none, for they would never be called."""
     table: dict[str, list[Callable[..., Any]]] = {}
+    for plugin in plugins:
+        for name in dir(type(plugin)):
+            if name.startswith(_LIKE_A_HOOK) and name not in HOOK_NAMES:
+                log.warning(
+                    "plugin %s: %s is no hook; there are: %s", type(plugin).__name__, name, ", ".join(HOOK_NAMES)
+                )
     for name in HOOK_NAMES:
         for plugin in plugins:
             if getattr(type(plugin), name) is not getattr(Plugin, name):

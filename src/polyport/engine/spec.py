@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from polyport.data.model import GenerateConfig
+from polyport.errors import ConfigError
 from polyport.ports.agent import Agent, ModelCallback, ReadContext, ToolCallback, ToolLike
 from polyport.ports.model import Model
 
@@ -49,3 +50,19 @@ class LlmSpec(Agent):
     before_tool: ToolCallback | Sequence[ToolCallback] = ()
     after_tool: ToolCallback | Sequence[ToolCallback] = ()
     on_tool_error: ToolCallback | Sequence[ToolCallback] = ()
+
+    def __post_init__(self) -> None:
+        """ConfigError for what no type checker stopped."""
+        _need(self, "model", isinstance(self.model, str) or hasattr(self.model, "generate"), "a name or a Model")
+        _need(
+            self, "instruction", isinstance(self.instruction, str) or callable(self.instruction), "text or a function"
+        )
+        _need(self, "tools", hasattr(self.tools, "__iter__") and not isinstance(self.tools, str), "a list")
+        _need(self, "include_contents", self.include_contents in ("default", "none"), '"default" or "none"')
+
+
+def _need(agent: LlmSpec, field: str, fits: bool, wanted: str) -> None:
+    if not fits:
+        given = getattr(agent, field)
+        shown = repr(given) if isinstance(given, str) else f"a {type(given).__name__}"
+        raise ConfigError(f"agent {agent.name!r}: {field}= takes {wanted}, not {shown}")
