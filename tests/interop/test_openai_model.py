@@ -431,6 +431,15 @@ async def test_FR_023_a_key_in_a_mid_stream_error_is_not_told():
     assert KEY not in str(caught.value)
 
 
+async def test_a_server_that_is_not_there_is_told_and_its_login_is_not():
+    model = OpenAIModel("llama", base_url="http://me:secret-1@127.0.0.1:1/v1", retry=Retry(attempts=1))
+    with pytest.raises(ModelError) as caught:
+        await model.generate(ask())
+    await model.aclose()
+    assert "server at http://127.0.0.1:1/v1 cannot be reached (Connection refused)" in str(caught.value)
+    assert caught.value.code == "UNAVAILABLE"
+
+
 async def test_cancelling_closes_the_connection():
     reply = Reply(
         200, [b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'], {"content-type": "text/event-stream"}, hang=True

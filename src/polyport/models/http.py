@@ -5,6 +5,7 @@ Retry-After up to a limit; the key never appears in an error. Never parses a pro
 """
 
 import contextlib
+import os
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
@@ -113,8 +114,15 @@ class Http:
         )
 
     def _broken(self, error: BaseException) -> ModelError:
-        what = "did not answer in time" if isinstance(error, TimeoutError) else f"broke off ({type(error).__name__})"
-        return ModelError(f"the model's server at {self.base_url} {what}", code="UNAVAILABLE")
+        if isinstance(error, TimeoutError):
+            what = "did not answer in time"
+        elif isinstance(error, aiohttp.ClientConnectorError):
+            number = error.os_error.errno or 0
+            why = os.strerror(number) if number > 0 else error.os_error.strerror or type(error).__name__
+            what = f"cannot be reached ({why}): check the address, and that it is running"
+        else:
+            what = f"broke off ({type(error).__name__})"
+        return ModelError(f"the model's server at {_without_login(self.base_url)} {what}", code="UNAVAILABLE")
 
     def _clean(self, text: str) -> str:
         """`text` without any secret that we sent in a header."""
@@ -137,6 +145,12 @@ class Http:
         if self._session is not None:
             await self._session.close()
             self._session = None
+
+
+def _without_login(url: str) -> str:
+    scheme, mark, rest = url.partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}{mark}{host.rpartition('@')[2]}{slash}{path}"
 
 
 def _retry_after(value: str, seams: Seams) -> float | None:
