@@ -19,7 +19,7 @@ Raised by every floor; turned into a status by the protocols only. Nothing here 
      +-- ConfigError       wrong set-up, found at start: says what to change
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 
 class Status(NamedTuple):
@@ -150,6 +150,16 @@ class ConfigError(PolyportError):
     """Wrong set-up, found before anything runs. The message says what to set."""
 
     kind = "config"
+
+
+def unwrap(error: BaseException) -> BaseException:
+    """The one error inside a group of one (task groups wrap what they raise), else `error` itself."""
+    while isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        if len(group.exceptions) != 1:
+            return group
+        error = group.exceptions[0]
+    return error
 
 
 def describe(error: BaseException) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -11,7 +11,7 @@ from click.core import ParameterSource
 from polyport.cli.a2a import a2a
 from polyport.cli.ending import mute_stdout
 from polyport.config.text import readable
-from polyport.errors import PolyportError
+from polyport.errors import PolyportError, unwrap
 from polyport.version import VERSION
 
 AGENT_HELP = """AGENT is a folder with an agent.py, a .py file, or a module; `:name` behind it says which agent of several.
@@ -40,16 +40,6 @@ class Teaching(click.Group):
                 mute_stdout()
                 raise SystemExit(0) from None
             raise
-
-
-def unwrap(error: BaseException) -> BaseException:
-    """The one error inside a group of one (task groups wrap what they raise), else `error` itself."""
-    while isinstance(error, BaseExceptionGroup):
-        group = cast("BaseExceptionGroup[BaseException]", error)
-        if len(group.exceptions) != 1:
-            return group
-        error = group.exceptions[0]
-    return error
 
 
 def insist_on_utf8() -> None:

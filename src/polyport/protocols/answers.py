@@ -6,16 +6,15 @@ a proper error. Never decides what an answer says; the words for errors come fro
 
 import math
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import Any
 
 from polyport import codec
-from polyport.errors import STATUS, LimitExceeded, PolyportError, Unauthenticated, describe
+from polyport.errors import STATUS, LimitExceeded, PolyportError, Unauthenticated, describe, unwrap
 from polyport.protocols.http import Header, Request, Scope, Send
 from polyport.wire import sse
 
 JSON = (b"content-type", b"application/json; charset=UTF-8")
 EVENTS = (b"content-type", b"text/event-stream; charset=UTF-8")
-NO_STORE = (b"cache-control", b"no-store")
 
 
 async def send_body(send: Send, status: int, body: bytes, headers: Iterable[Header]) -> None:
@@ -43,16 +42,6 @@ async def send_empty(send: Send, status: int = 200, headers: Iterable[Header] = 
         await send({"type": "http.response.body", "body": b""})
     else:
         await send_body(send, status, b"", (JSON, *headers))
-
-
-def unwrap(error: BaseException) -> BaseException:
-    """The one error inside a group of one (task groups wrap what they raise), else `error` itself."""
-    while isinstance(error, BaseExceptionGroup):
-        group = cast("BaseExceptionGroup[BaseException]", error)
-        if len(group.exceptions) != 1:
-            return group
-        error = group.exceptions[0]
-    return error
 
 
 def status_of(error: BaseException) -> int:

@@ -13,7 +13,7 @@ import anyio
 
 from polyport import codec
 from polyport.data.limits import Limits
-from polyport.errors import BadRequest, NotFound, PolyportError, Unavailable
+from polyport.errors import BadRequest, NotFound, PolyportError, Unavailable, unwrap
 from polyport.protocols.answers import (
     JSON,
     close_reason,
@@ -24,7 +24,6 @@ from polyport.protocols.answers import (
     send_error,
     send_json,
     status_of,
-    unwrap,
 )
 from polyport.protocols.guard import PREFLIGHT, Guard
 from polyport.protocols.http import ClientGone, Header, Message, Receive, Request, Scope, Send

@@ -10,7 +10,8 @@ from typing import Literal, TypeVar
 
 import anyio
 
-from polyport.protocols.answers import EVENTS, unwrap
+from polyport.errors import unwrap
+from polyport.protocols.answers import EVENTS
 from polyport.protocols.http import ClientGone, Header, Request, Send
 from polyport.wire import sse
 
