@@ -50,6 +50,7 @@ def _common(command: Command) -> Command:
                 default=600.0,
                 show_default=True,
                 metavar="SECONDS",
+                help="How long all of it may take.",
             ),
             click.option("--json", "as_json", is_flag=True, help="Print what comes as JSON, one object a line."),
         ]
