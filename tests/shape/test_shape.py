@@ -14,6 +14,7 @@ SRC = ROOT / "src" / "polyport"
 
 TASK_GROUPS = {
     "agents/flows.py": "place 3: parallel agents",
+    "agents/remote.py": "the first frame of a remote task, which a cancelled run still waits for so that it can cancel it",
     "cli/serve.py": "draining beside the server's shutdown",
     "engine/tool_calls.py": "place 2: the calls of one answer",
     "protocols/a2a/intake.py": "one worker per A2A task: it outlives the request, and may wait for its session",

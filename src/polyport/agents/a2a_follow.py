@@ -97,9 +97,8 @@ class Follow:
     async def _streams(self, frames: AsyncGenerator[a2a.Payload]) -> AsyncGenerator[a2a.Payload]:
         """One stream after the other, each taking up where the last one was cut; then polling."""
         cuts = 0
-        again = bool(self.task.id)
         while True:
-            before = self.task.news
+            before, again = self.task.news, bool(self.task.id)
             cut: Exception | None = None
             try:
                 async with aclosing(self._stream(frames, again)) as payloads:
@@ -115,12 +114,18 @@ class Follow:
                 return
             if not self.task.id:
                 raise cut or InvalidAgentResponse("the remote agent closed the stream without an answer")
-            cuts = cuts + 1 if self.task.news == before else 1
+            fruitless = again and self.task.news == before
+            cuts = cuts + 1 if fruitless else 1
             if cuts > self.limits.resubscribes:
                 break
+            if fruitless:
+                for payload in await self._glance():
+                    yield payload
+                if self.over:
+                    return
             log.info("the stream of remote task %s was cut and is taken up again: %s", self.task.id, cut or "closed")
             await self.sleep(_pause(cuts))
-            frames, again = self._subscription(), True
+            frames = self._subscription()
         async with aclosing(self.poll()) as payloads:
             async for payload in payloads:
                 yield payload
@@ -179,6 +184,13 @@ class Follow:
                     return
             pause = self.limits.poll_s if self.task.news != before else min(pause * 1.6, self.limits.poll_max_s)
             await self.sleep(pause)
+
+    async def _glance(self) -> list[a2a.Payload]:
+        """One look between two streams: some servers break the stream of a task that has ended, instead of saying so."""
+        try:
+            return self.task.catch_up(await self._look())
+        except _PASSING:
+            return []
 
     async def _look(self) -> a2a.Task:
         request = a2a.GetTaskRequest(id=self.task.id, history_length=0)

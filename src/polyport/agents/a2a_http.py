@@ -97,7 +97,7 @@ async def leads_inside(url: str) -> bool:
     _, host, port = origin(url)
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError:
+    except (OSError, UnicodeError):
         return False  # nor can it be connected to
     return any(not is_public(str(item[4][0])) for item in found)
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from typing import Any, Protocol, TypeVar
 
+import msgspec
 from msgspec import Struct, structs
 
 from polyport import codec
@@ -136,6 +137,8 @@ class JsonRpc:
         id, body = self._encode(operation, request)
         outgoing = target.outgoing("POST", target.url, body, long=operation == "SendMessage")
         answer = await target.door.send(outgoing, caller, target.limits.answer_bytes)
+        if operation == "DeleteTaskPushNotificationConfig" and _is_empty(answer, id):
+            return None
         result = self._result(answer, id)
         return read_answer(target.v03, operation, result)
 
@@ -174,3 +177,14 @@ class JsonRpc:
             with suppress(InvalidAgentResponse):  # then the status says more
                 jsonrpc.read_result(answer.body, id)
         raise http_error(self._where, answer)
+
+
+def _is_empty(answer: Answer, id: str) -> bool:
+    """A response with neither result nor error: how a2a-go, and a2a-sdk in 0.3, say "deleted"."""
+    if answer.status != 200:
+        return False
+    try:
+        found = msgspec.json.decode(answer.body, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return found.get("id") == id and not found.keys() & {"result", "error"}

@@ -31,6 +31,8 @@ from polyport.wire.a2a_translate import TASK_ID, to_a2a_parts
 log = logging.getLogger("polyport.a2a")
 
 _USUAL = A2AOptions()
+_FIRST_FRAME_S = 1.0
+"""How long a cancelled run waits to learn which remote task it began."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -161,7 +163,7 @@ class RemoteAgent(Agent):
         limit = self.options.limits.timeout_s
         try:
             with anyio.move_on_after(limit) as waited:
-                async with aclosing(_events(reply, payloads)) as events:
+                async with aclosing(_events(reply, _begun(reply, payloads))) as events:
                     async for fields in events:
                         if ctx.config.streaming or not fields.get("partial"):
                             await self._emit(ctx, self._event(ctx, fields))
@@ -233,3 +235,45 @@ async def _events(reply: Reply, payloads: AsyncGenerator[a2a.Payload]) -> AsyncG
         return
     for fields in reply.end():
         yield fields
+
+
+async def _begun(reply: Reply, payloads: AsyncGenerator[a2a.Payload]) -> AsyncGenerator[a2a.Payload]:
+    """The same payloads. Who is cancelled while the first one is on its way still learns which task it began, so that it can
+    be cancelled, too."""
+    async with aclosing(payloads):
+        first = await _first(reply, payloads)
+        if first is None:
+            return
+        yield first
+        async for payload in payloads:
+            yield payload
+
+
+async def _first(reply: Reply, payloads: AsyncGenerator[a2a.Payload]) -> a2a.Payload | None:
+    found: a2a.Payload | None = None
+    problem: Exception | None = None
+    came, shield = anyio.Event(), anyio.CancelScope(shield=True)
+
+    async def read() -> None:
+        nonlocal found, problem
+        with shield:
+            try:
+                found = await anext(payloads, None)
+            except Exception as error:  # noqa: BLE001  raised below, for it should leave as it is, not in a group
+                problem = error
+        came.set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(read)
+        try:
+            await came.wait()
+        except anyio.get_cancelled_exc_class():
+            with anyio.move_on_after(_FIRST_FRAME_S, shield=True):
+                await came.wait()
+            if found is not None:
+                reply.take(found)
+            shield.cancel()
+            raise
+    if problem is not None:
+        raise problem
+    return found

@@ -106,6 +106,7 @@ class Reply:
         """What is left when the stream has ended: a task that waits for credentials asks for them now."""
         if self.over or self._status is None or self._state is not a2a.TaskState.AUTH_REQUIRED:
             return []
+        self.over = True
         return [self._question(self._status, None, shown=True)]
 
     def failed(self, error: PolyportError) -> Fields:
@@ -116,7 +117,7 @@ class Reply:
             fields["custom_metadata"] = {}  # it did not arrive; without these keys it is sent again next time
         message = a2a_errors.text(error)
         fields["custom_metadata"] = {**fields["custom_metadata"], ERROR: message}
-        code = a2a_errors.row(error).reason
+        code = "NOT_FOUND" if type(error) is NotFound else a2a_errors.row(error).reason  # of the card, not of a task
         return fields | {"error_code": code, "error_message": message, "turn_complete": True}
 
     # ---- artifacts
