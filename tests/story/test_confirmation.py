@@ -16,47 +16,13 @@ from polyport.errors import ConfigError
 from polyport.ports.agent import CallbackContext, ReadContext
 from polyport.testing import ScriptedModel, call
 from polyport.tools.confirm import confirm
+from support.approvals import ASK, Till, approve, requests, together
 from support.talk import Serve, answer, said, texts
-
-ASK = "adk_request_confirmation"
-
-
-class Till:
-    """Pays, and keeps a list of what it paid."""
-
-    def __init__(self) -> None:
-        self.paid: list[int] = []
-
-    def pay(self, amount: int) -> dict[str, int]:
-        """Pay an amount."""
-        self.paid.append(amount)
-        return {"paid": amount}
-
-    def tool(self, **options: Any) -> Any:
-        return make_tool(self.pay, **{"require_confirmation": True, **options})
-
-
-def requests(events: list[Any], name: str = ASK) -> list[dict[str, Any]]:
-    """The calls to a human, as REST shows them."""
-    found: list[dict[str, Any]] = []
-    for event in events:
-        for part in (event.get("content") or {}).get("parts", []):
-            if part.get("functionCall", {}).get("name") == name:
-                found.append(part["functionCall"])
-    return found
 
 
 def results(events: list[Any]) -> list[Any]:
     parts = [p for e in events for p in (e.get("content") or {}).get("parts", [])]
     return [p["functionResponse"].get("response") for p in parts if "functionResponse" in p]
-
-
-def approve(request: dict[str, Any], confirmed: bool = True, **more: Any) -> dict[str, Any]:
-    return answer(request["id"], ASK, {"confirmed": confirmed, **more})
-
-
-def together(*messages: dict[str, Any]) -> dict[str, Any]:
-    return {"role": "user", "parts": [p for m in messages for p in m["parts"]]}
 
 
 # ---- one call
