@@ -12,7 +12,7 @@ from polyport import App, Content, Event, FunctionAgent, LlmAgent, Part, RunCont
 from polyport.data.limits import Limits
 from polyport.errors import RunCancelled, Unavailable
 from polyport.testing import ScriptedModel, call, chunks, connect
-from support.talk import Serve, Talk, texts
+from support.talk import Serve, Talk, answer, texts
 
 
 class Gate:
@@ -372,6 +372,48 @@ async def test_FR_009_a_run_that_died_goes_on_without_a_new_message(tmp_path: An
     assert model.prompt()[1] == "model: call wait({})"
     assert "interrupted" in model.prompt()[2], "a call whose fate is unknown is reported, not repeated"
     model.check()
+
+
+async def test_a_run_that_goes_on_is_followed_from_its_first_life_on(tmp_path: Any):
+    """A watcher of the run that died comes back with its Last-Event-ID while the run goes on in another server."""
+    gate, again, database = Gate(), Gate(), f"sqlite:///{tmp_path}/runs.db"
+    first, _ = on(
+        [call("done", id="c0")], call("wait", id="c1"), database=database, tools=[gate.wait, done], shutdown_s=0
+    )
+    run_id = await die_while(first, gate.begun)
+    second, _ = on(call("wait", id="c2"), chunks("all ", "done"), database=database, tools=[again.wait])
+    async with connect(second) as client:
+        talk = Talk(client, "app", second)
+        went_on = {**talk.body(None, streaming=True), "invocationId": run_id}
+        assert (await client.post("/run", json=went_on, query={"detach": "1"})).status == 202
+        await again.begun.wait()
+        again.go.set()
+        path = f"/runs/{run_id}/events"
+        whole = await frames(talk, path)
+        ids = [id for id, _ in whole]
+        assert ids == ["1.1", "2.2", "3.3", "1.4.3", "2.5.3", "3.6.3", "4.6.3", "5.6.3", "6.7.3"]
+        assert texts([e for _, e in whole]) == ["all ", "done", "all done"]
+        for seen in range(len(ids)):
+            rest = await frames(talk, path, headers={"last-event-id": ids[seen]})
+            assert rest == whole[seen + 1 :]
+        assert await frames(talk, path, headers={"last-event-id": "9.3"}) == whole[3:], "pieces count in one life only"
+
+
+async def test_a_paused_run_that_went_on_is_not_told_of_as_paused(serve: Serve, scripted: Any):
+    pay = make_tool(done, require_confirmation=True)
+    agent, _ = scripted(call("done", id="c1"), "paid", tools=[pay])
+    async with serve(agent) as talk:
+        run_id = await detached(talk)
+        events = await frames(talk, f"/runs/{run_id}/events")
+        assert (await talk.client.get(f"/runs/{run_id}")).json()["status"] == "paused"
+        calls = [
+            p["functionCall"] for _, e in events for p in (e["content"] or {}).get("parts", []) if "functionCall" in p
+        ]
+        asked = next(c for c in calls if c["name"] == "adk_request_confirmation")
+        assert texts(await talk.run(answer(asked["id"], asked["name"], {"confirmed": True}))) == ["paid"]
+        assert (await talk.client.get(f"/runs/{run_id}")).json()["status"] == "ended"
+        rest = await frames(talk, f"/runs/{run_id}/events", headers={"last-event-id": events[-1][0]})
+        assert texts([e for _, e in rest]) == ["paid"]
 
 
 @pytest.mark.parametrize("idempotent", [True, False])

@@ -1,4 +1,5 @@
-"""What a run that died left undone (DESIGN section 7). Pure; used by the turn loop and by the coordinator.
+"""What a run that died left undone (DESIGN section 7). Pure; used by the turn loop, the
+coordinator and those who replay a run from the store.
 
 A stored model answer is not asked again, a stored response is not computed again, a call without one is executed again only
 if its tool is idempotent, and otherwise reported as interrupted.
@@ -38,3 +39,8 @@ def unfinished(events: Sequence[Event], invocation_id: str) -> bool:
         return last is not None  # approvals were announced, but not asked for
     ended = last.final and (not last.isolation_scope or bool(last.long_running_tool_ids))
     return not (ended or last.actions.end_invocation)
+
+
+def shown(event: Event) -> bool:
+    """Whether a stored event was one for the followers of its run: not the user's own message, no inner work, no summary."""
+    return event.author != "user" and not event.unpublished and event.actions.compaction is None

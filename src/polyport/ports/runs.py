@@ -17,7 +17,7 @@ Sink = Callable[[Event], Awaitable[None]]
 
 
 class FeedItem(Struct, gc=False):
-    """One published event. `offset` counts from 1 within its run, `stored` counts the stored events up to this one.
+    """One published event. `offset` counts from 1 within its run, `stored` counts the run's stored events up to this one.
     `encoded` keeps the bytes of each wire shape once made."""
 
     offset: int
@@ -54,6 +54,12 @@ class Run(Protocol):
     @property
     def offset(self) -> int:
         """The offset of the newest item; 0 before the first."""
+        ...
+
+    @property
+    def base(self) -> int:
+        """How many events of the run were stored before it went on here; 0 for a run that only began. Its feed does not have
+        them."""
         ...
 
     def follow(self, after: int = 0) -> AsyncGenerator[Sequence[FeedItem]]:

@@ -19,7 +19,7 @@ from polyport.data.limits import Limits
 from polyport.data.run import RunOutcome, RunRequest
 from polyport.data.session import Session, SessionKey
 from polyport.engine.replies import check_replies
-from polyport.engine.resume import unfinished
+from polyport.engine.resume import shown, unfinished
 from polyport.engine.runner import Engine
 from polyport.errors import Conflict, LimitExceeded, NotFound, PolyportError, TimedOut, Unavailable
 from polyport.ports.agent import Agent
@@ -39,8 +39,8 @@ class LiveRun(Feed):
 
     __slots__ = ("_ended", "attached", "id", "key", "outcome", "reason", "task", "timed_out", "watchers")
 
-    def __init__(self, run_id: str, key: SessionKey, attached: bool, feed_items: int) -> None:
-        super().__init__(feed_items)
+    def __init__(self, run_id: str, key: SessionKey, attached: bool, feed_items: int, base: int) -> None:
+        super().__init__(feed_items, base)
         self.id = run_id
         self.key = key
         self.attached = attached
@@ -178,7 +178,9 @@ class Coordinator:
                 known = ", ".join(self._engines)
                 raise NotFound(f"failed to load agent: there is no app {key.app!r}; the apps are: {known}")
             run_id = self._run_id(request, session, engine)
-            run = LiveRun(run_id, key, attached, self.limits.feed_items)
+            goes_on = request.message is None or bool(request.message.responses)
+            base = sum(e.invocation_id == run_id and shown(e) for e in session.events) if goes_on else 0
+            run = LiveRun(run_id, key, attached, self.limits.feed_items, base)
         except BaseException:
             self._turns.leave(key)
             raise
@@ -321,7 +323,10 @@ class Coordinator:
 
     def _keep(self, run: LiveRun) -> None:
         """Keep the feed of an ended detached run for late followers, within the limits. The stored events of an attached one
-        are replayed from the store."""
+        are replayed from the store, and so is what a run did before it went on."""
+        before = self._ended.pop(run.id, None)
+        if before is not None:
+            self._ended_items -= before.kept
         if run.attached:
             return
         self._ended[run.id] = run

@@ -15,15 +15,17 @@ from polyport.ports.runs import FeedItem
 
 
 class Feed:
-    """Keeps at most `limit` items. Offsets count from 1."""
+    """Keeps at most `limit` items. Offsets count from 1. `base` is how many events of the run were stored before this feed
+    began: those of a run that died, or paused, and goes on."""
 
-    __slots__ = ("_bell", "_done", "_items", "_stored", "limit", "offset")
+    __slots__ = ("_bell", "_done", "_items", "_stored", "base", "limit", "offset")
 
-    def __init__(self, limit: int = 100_000) -> None:
+    def __init__(self, limit: int = 100_000, base: int = 0) -> None:
         self._items: deque[FeedItem] = deque(maxlen=limit)
         self._bell: asyncio.Event | None = None
         self._done = False
-        self._stored = 0
+        self._stored = base
+        self.base = base
         self.limit = limit
         self.offset = 0
 

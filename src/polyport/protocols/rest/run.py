@@ -10,10 +10,10 @@ from contextlib import AsyncExitStack, aclosing
 from msgspec import Struct
 
 from polyport.data.content import Content
-from polyport.data.event import Event
 from polyport.data.limits import Limits
 from polyport.data.run import RunConfig, RunOutcome, RunRequest
 from polyport.data.session import SessionKey
+from polyport.engine.resume import shown
 from polyport.errors import BadRequest, Conflict, ModelError, NotFound, PolyportError, RunCancelled, TimedOut
 from polyport.ports.runs import FeedItem, Run, Runs
 from polyport.protocols.answers import error_frame, send_json
@@ -121,11 +121,15 @@ class RunRoutes:
             raise NotFound(_prefixed("failed to find the session: failed to get session: ", error)) from None
         await self._stream(request, send, run, 0, ids=detach)
 
-    async def _stream(self, request: Request, send: Send, run: Run, after: int, *, ids: bool) -> None:
+    async def _stream(
+        self, request: Request, send: Send, run: Run, after: int, *, ids: bool, first: bytes = b""
+    ) -> None:
         stream = SseStream(send)
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(run.watching())
             await stream.start([_run_header(run)])
+            if first:
+                await stream.send(first)
             ended = await pump(
                 request,
                 stream,
@@ -145,22 +149,25 @@ class RunRoutes:
             await stream.close()
 
     async def follow(self, request: Request, send: Send) -> None:
-        """Replay the run from after `Last-Event-ID` (or `?after=`), then follow it. A run that ended long ago is replayed
-        from the session store: its stored events, without partial ones."""
+        """Replay the run from after `Last-Event-ID` (or `?after=`), then follow it. What a run did before it went on, and a
+        run that ended long ago, is replayed from the session store: the stored events, without partial ones."""
         run_id = request.params["run"]
         request.run_id = run_id
-        offset, stored = _cursor(request.header("last-event-id") or request.query_text("after"))
+        offset, stored, base = _cursor(request.header("last-event-id") or request.query_text("after"))
         run = self._runs.get(run_id)
-        if run is not None:
+        if run is not None and run.base == base:
             return await self._stream(request, send, run, min(offset, run.offset), ids=True)
         key = await self._key_of(run_id)
         session = await self._runs.stores.sessions.get(key)
         events = [e for e in session.events if e.invocation_id == run_id and shown(e)]
+        missed = list(enumerate(events[: run.base] if run is not None else events, 1))[stored:]
+        frames = b"".join([sse.frame(encode_event(e), id=f"{n}.{n}") for n, e in missed])
+        if run is not None:
+            return await self._stream(request, send, run, 0, ids=True, first=frames)
         stream = SseStream(send)
         await stream.start([(b"x-run-id", run_id.encode())])
-        frames = [sse.frame(encode_event(e), id=f"{n}.{n}") for n, e in enumerate(events, 1) if n > stored]
         if frames:
-            await stream.send(b"".join(frames))
+            await stream.send(frames)
         await stream.close()
 
     async def _key_of(self, run_id: str) -> SessionKey:
@@ -227,32 +234,28 @@ def failure(outcome: RunOutcome, prefix: str) -> Exception:
     return error
 
 
-def shown(event: Event) -> bool:
-    """Whether a stored event was one for the followers of its run: not the user's own message, no inner work, no summary."""
-    return event.author != "user" and not event.unpublished and event.actions.compaction is None
-
-
 async def _frames(run: Run, after: int, ids: bool) -> AsyncIterator[bytes]:
     """The frames of each batch of the feed, joined: events that are there together leave together."""
     async with aclosing(run.follow(after)) as batches:
         async for items in batches:
-            yield _batch(items, ids)
+            yield _batch(items, run.base, ids)
 
 
-def _batch(items: Sequence[FeedItem], ids: bool) -> bytes:
+def _batch(items: Sequence[FeedItem], base: int, ids: bool) -> bytes:
     if ids:
-        return b"".join(sse.frame(i.bytes(SHAPE, encode_event), id=f"{i.offset}.{i.stored}") for i in items)
+        life = f".{base}" if base else ""
+        return b"".join(sse.frame(i.bytes(SHAPE, encode_event), id=f"{i.offset}.{i.stored}{life}") for i in items)
     return b"".join([b"data: " + i.bytes(SHAPE, encode_event) + b"\n\n" for i in items])
 
 
-def _cursor(text: str) -> tuple[int, int]:
-    """`offset.stored` of the last frame that a client has seen; (0, 0) for none."""
-    if not text:
-        return 0, 0
-    offset, _, stored = text.partition(".")
-    if not (offset.isascii() and offset.isdigit() and len(offset) < 18 and (not stored or stored.isdigit())):
+def _cursor(text: str) -> tuple[int, int, int]:
+    """`offset.stored` of the last frame that a client has seen, with `.base` if the run had gone on; zeros for none. `offset`
+    counts within the feed of that `base`, `stored` within the whole run."""
+    numbers = text.split(".") if text else []
+    if len(numbers) > 3 or not all(n.isascii() and n.isdigit() and len(n) < 18 for n in numbers):
         raise BadRequest(f"Last-Event-ID {text[:40]!r} is not one that this server gave", "Last-Event-ID")
-    return int(offset), int(stored or 0)
+    offset, stored, base = [*map(int, numbers), 0, 0, 0][:3]
+    return offset, stored, base
 
 
 def _run_header(run: Run) -> tuple[bytes, bytes]:
