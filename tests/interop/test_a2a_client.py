@@ -17,6 +17,7 @@ from polyport.agents.remote import RemoteAgent
 from polyport.data.content import Blob, FunctionCall
 from polyport.wire import a2a
 from polyport.wire.a2a_errors import MethodNotFound, TaskNotCancelable, TaskNotFound, UnsupportedOperation
+from support.a2a_fake import Fake, chunk, fake_agent, status, task
 from support.processes import Process
 from support.talk import said
 
@@ -248,7 +249,7 @@ async def test_FR_177_two_users_call_with_their_own_tokens():
 # ---- the command line
 
 
-async def command(peer: Peer, *words: str, env: dict[str, str] | None = None) -> tuple[int, str, str]:
+async def command(peer: Peer | Fake, *words: str, env: dict[str, str] | None = None) -> tuple[int, str, str]:
     def run() -> tuple[int, str, str]:
         with Process("a2a", words[0], peer.url, *words[1:], env=env) as process:
             process.stdin.close()
@@ -293,3 +294,20 @@ async def test_the_command_line_cancels_follows_and_signs_in():
         assert code == 1 and "not found" in err.lower()
         code, _, err = await command(peer, "card", "--token-env", "NOT_SET_ANYWHERE")
         assert code == 1 and "NOT_SET_ANYWHERE" in err
+
+
+async def test_the_command_line_writes_previews_once():
+    preview, whole = {"metadata": {"adk_partial": True}}, {"metadata": {"adk_partial": False}}
+    async with fake_agent() as fake:
+        fake.streams(
+            {"task": task()},
+            chunk("Hel", artifact="p", **preview),
+            chunk("lo", artifact="p", **preview),
+            chunk("Hello", **whole),
+            chunk("Other", append=True, **whole),
+            chunk({"data": {}}, artifact="p", last=True, **preview),
+            status("COMPLETED", "Bye"),
+        )
+        code, out, err = await command(fake, "send", "hi")
+        assert (code, out.splitlines()) == (0, ["Hello", "Other", "Bye"])
+        assert err.splitlines() == ["task t1 context c1", "state submitted", "state completed"]

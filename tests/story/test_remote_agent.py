@@ -57,7 +57,9 @@ async def test_FR_173_T101_chunks_are_partial_events_and_one_whole_event():
         reply = await app.ask("again", session="s2")
         assert shown(reply.events) == ["Hello, big world!"] and reply.outcome.status == "finished"
         stored = reply.events[0]
-        assert stored.custom_metadata == {"a2a:context_id": "c1", "a2a:task_id": "t1"}
+        assert stored.custom_metadata == {
+            "a2a:context_id": "c1", "a2a:task_id": "t1", "a2a:told": {"a": [1, len("Hello, big world!")]}
+        }  # fmt: skip
         assert (stored.author, stored.content) == ("far", model_text("Hello, big world!"))
 
 
@@ -305,6 +307,28 @@ async def test_T102_a_question_in_plain_text_is_answered_in_plain_text(how: str)
         assert [c.params["message"].get("taskId") for c in fake.calls] == [None, "t1", "t1", None]
 
 
+@pytest.mark.parametrize("how", ["stream", "whole"])
+async def test_T102_a_task_that_goes_on_after_a_question_tells_only_what_is_new(how: str):
+    before = {"a": ["one ", "two "], "b": ["x"]}
+    after = {"a": ["one two three ", {"data": 4}], "b": ["x"], "c": ["five"]}
+    async with fake_agent() as fake, App(remote(fake)) as app:
+        fake.streams(
+            {"task": task()}, chunk("one "), chunk("two ", append=True), chunk("x", artifact="b", last=True),
+            status("INPUT_REQUIRED", "Which?"),
+        )  # fmt: skip
+        if how == "whole":
+            fake.streams({"task": task("COMPLETED", artifacts=after)})
+        else:
+            fake.streams(
+                {"task": task("WORKING", artifacts=before)}, chunk("three ", {"data": 4}, append=True),
+                chunk("five", artifact="c"), status("COMPLETED"),
+            )  # fmt: skip
+        asked = await app.ask("go", session="s")
+        assert shown(asked.events) == ["x", "one two Which??"]
+        reply = await app.ask("this", session="s")
+        assert shown(reply.events) == ["three ?five"]
+
+
 async def test_a_question_stops_the_sequence_and_its_answer_goes_on_with_it():
     last = llm("last", "all done")
     async with fake_agent() as fake, App(SequentialAgent(name="team", sub_agents=[remote(fake), last])) as app:
@@ -432,7 +456,7 @@ async def test_a_run_that_died_goes_on_with_the_remote_task_and_tells_only_what_
     async with fake_agent() as fake, App(remote(fake)) as app:
         session = await app.stores.sessions.create("far", "user", "s")
         asked = Event(id="1", invocation_id="e-1", author="user", content=user_text("count"))
-        ids = {"a2a:task_id": "t1", "a2a:context_id": "c1"}
+        ids = {"a2a:task_id": "t1", "a2a:context_id": "c1", "a2a:told": {"a": [1, 0]}}
         look_up = Content(role="model", parts=[Part(function_call=call("look", {"at": "x"}, "f1"))])
         begun = Event(id="2", invocation_id="e-1", author="far", content=look_up, custom_metadata=ids)
         for event in (asked, begun):

@@ -9,12 +9,15 @@ import anyio
 import msgspec
 import pytest
 from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
 
 from polyport.agents.a2a_card_cache import CardRules, candidates
 from polyport.agents.a2a_client import A2AClient, A2AOptions
 from polyport.agents.a2a_door import A2ALimits, Caller
 from polyport.agents.a2a_http import is_public
-from polyport.agents.a2a_task import RemoteTask
+from polyport.agents.a2a_task import RemoteTask, joined
+from polyport.agents.remote_told import Told
 from polyport.errors import (
     ConfigError,
     Forbidden,
@@ -748,4 +751,28 @@ def test_catching_up_tells_what_is_missing_and_nothing_twice():
 
 def test_an_unknown_artifact_that_is_appended_to_is_begun():
     found = known({"task": task("WORKING")}, chunk("x", append=True))
-    assert found.snapshot().artifacts == [a2a.Artifact(artifact_id="a", parts=[a2a.Part(text="x")])]
+    assert seen(found, task("WORKING", artifacts={"a": ["xy"]})) == ["a+ y"]
+
+
+PARTS = st.lists(
+    st.one_of(
+        st.text("ab", min_size=1, max_size=3).map(lambda text: a2a.Part(text=text)),
+        st.text("c", max_size=2).map(lambda text: a2a.Part(text=text, metadata={"adk_thought": True})),
+        st.integers(0, 2).map(lambda n: a2a.Part(data=n)),
+    ),
+    max_size=6,
+)
+
+
+@given(st.lists(PARTS, max_size=4), PARTS, st.booleans())
+def test_T102_what_was_told_and_what_is_left_make_the_whole(chunks: list[Any], more: list[Any], joins: bool):
+    """However the chunks came, and whether the server joins them or not."""
+    told = Told()
+    for n, parts in enumerate(chunks):
+        told.note("a", parts, append=n > 0)
+    before = [part for parts in chunks for part in parts]
+    after = before + more
+    kept = Told({id: (count, length) for id, (count, length) in told.plain(["a"]).items()})
+    rest = kept.rest(a2a.Artifact(artifact_id="a", parts=joined(after) if joins else after))
+    assert joined([*before, *rest]) == joined(after)
+    assert len(rest) <= len(joined(more)) + 1

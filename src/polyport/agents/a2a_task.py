@@ -33,7 +33,6 @@ class RemoteTask:
         self.context_id = ""
         self.status = _NO_STATUS
         self.message: Message | None = None
-        self._heads: dict[str, Artifact] = {}
         self._parts: dict[str, list[Part]] = {}
         self.news = 0
         """How many payloads were told."""
@@ -101,7 +100,6 @@ class RemoteTask:
         return [task]
 
     def _replace(self, artifact: Artifact) -> None:
-        self._heads[artifact.artifact_id] = structs.replace(artifact, parts=[])
         self._parts[artifact.artifact_id] = list(artifact.parts)
 
     def _add(self, update: TaskArtifactUpdateEvent) -> None:
@@ -126,7 +124,7 @@ class RemoteTask:
         news: list[Payload] = []
         for artifact in task.artifacts or ():
             known = self._parts.get(artifact.artifact_id)
-            rest = artifact.parts if known is None else rest_of(joined(known), joined(artifact.parts))
+            rest = artifact.parts if known is None else _rest_of(joined(known), joined(artifact.parts))
             if known is not None and rest == []:
                 continue
             append = known is not None and rest is not None
@@ -147,18 +145,13 @@ class RemoteTask:
             news.append(update)
         return news
 
-    def snapshot(self) -> Task:
-        """The task as it is known."""
-        artifacts = [structs.replace(head, parts=joined(self._parts[id])) for id, head in self._heads.items()]
-        return Task(id=self.id, context_id=self.context_id, status=self.status, artifacts=artifacts)
-
 
 def joined(parts: Sequence[Part]) -> list[Part]:
     """`parts` with neighbouring texts of the same kind made one: servers differ in how they keep chunks."""
     out: list[Part] = []
     texts: list[str] = []
     for part in parts:
-        if out and part.text is not None and out[-1].text is not None and _same_kind(out[-1], part):
+        if out and part.text is not None and out[-1].text is not None and same_kind(out[-1], part):
             texts.append(part.text)
             continue
         _close(out, texts)
@@ -173,11 +166,12 @@ def _close(out: list[Part], texts: list[str]) -> None:
         texts.clear()
 
 
-def _same_kind(a: Part, b: Part) -> bool:
+def same_kind(a: Part, b: Part) -> bool:
+    """Whether two texts may become one."""
     return (a.metadata or None) == (b.metadata or None) and (a.filename, a.media_type) == (b.filename, b.media_type)
 
 
-def rest_of(known: list[Part], now: list[Part]) -> list[Part] | None:
+def _rest_of(known: list[Part], now: list[Part]) -> list[Part] | None:
     """What `now` has after `known`; None when it does not begin with it."""
     if not known:
         return now
@@ -188,11 +182,6 @@ def rest_of(known: list[Part], now: list[Part]) -> list[Part] | None:
     rest = now[len(known) :]
     if other == last:
         return rest
-    if (
-        last.text is not None
-        and other.text is not None
-        and _same_kind(last, other)
-        and other.text.startswith(last.text)
-    ):
+    if last.text is not None and other.text is not None and same_kind(last, other) and other.text.startswith(last.text):
         return [structs.replace(other, text=other.text[len(last.text) :]), *rest]
     return None

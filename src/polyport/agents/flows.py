@@ -27,6 +27,9 @@ class SequentialAgent(FlowSpec):
     """Runs its sub-agents once, in order. One that pauses or ends the run stops the rest; one that escalates does not, but
     a loop around the sequence ends after it."""
 
+    def follows(self, child: Agent) -> bool:
+        return child is not self.sub_agents[-1]
+
     async def run(self, ctx: RunContext) -> Ending:
         result: Ending = "done"
         for child in _from_where_it_was(ctx, self.sub_agents):

@@ -18,6 +18,7 @@ from polyport.agents.a2a_client import A2AClient, A2AOptions
 from polyport.agents.a2a_door import ANYONE, Caller
 from polyport.agents.remote_message import Draft, draft, message_id, metadata_of, visible, waiting
 from polyport.agents.remote_reply import Fields, Reply
+from polyport.agents.remote_told import Told, told_of
 from polyport.data.event import NO_ACTIONS, Event
 from polyport.data.run import Ending
 from polyport.engine.hooks import ask
@@ -26,7 +27,7 @@ from polyport.ports.agent import Agent, ReadContext, RunContext
 from polyport.wire import a2a
 from polyport.wire.a2a_card import AgentCard
 from polyport.wire.a2a_sign import Jwk
-from polyport.wire.a2a_translate import TASK_ID, to_a2a_parts
+from polyport.wire.a2a_translate import TASK_ID
 
 log = logging.getLogger("polyport.a2a")
 
@@ -110,12 +111,8 @@ class RemoteAgent(Agent):
         caller = self.caller(ctx)
         unfinished = self._unfinished(ctx)
         if unfinished:
-            stored = [p for e in unfinished for p in (e.content.parts if e.content is not None else ())]
-            reply = self._reply(ctx, to_a2a_parts(stored))
-            task_id = metadata_of(unfinished[-1], TASK_ID)
-            return await self._hear(
-                ctx, reply, caller, self._client.subscribe(task_id, caller=caller, until_input=True)
-            )
+            payloads = self._client.subscribe(unfinished, caller=caller, until_input=True)
+            return await self._hear(ctx, self._reply(ctx, unfinished), caller, payloads)
         found = await self._draft(ctx)
         if not found.parts:
             await ctx.emit(ctx.event())
@@ -129,10 +126,12 @@ class RemoteAgent(Agent):
         if not isinstance(request, a2a.SendMessageRequest):
             raise AgentError(f"before_request of remote agent {self.name!r} returned a {type(request).__name__}")
         payloads = self._client.stream(request, caller=caller, streaming=self.stream)
-        return await self._hear(ctx, self._reply(ctx), caller, payloads)
+        return await self._hear(ctx, self._reply(ctx, request.message.task_id), caller, payloads)
 
-    def _reply(self, ctx: RunContext, stored: Sequence[a2a.Part] = ()) -> Reply:
-        return Reply(ctx.scope.seams.new_id, escalate=self.escalate, stored=stored)
+    def _reply(self, ctx: RunContext, task_id: str) -> Reply:
+        mine = (e for e in ctx.session.events if e.author == self.name)
+        told = Told(told_of(mine, task_id) if task_id else None)
+        return Reply(ctx.scope.seams.new_id, told, escalate=self.escalate)
 
     async def _draft(self, ctx: RunContext) -> Draft:
         found = draft(ctx)
@@ -182,19 +181,13 @@ class RemoteAgent(Agent):
             event = await ask(self.after_event, ctx, event) or event
         await ctx.emit(event)
 
-    def _unfinished(self, ctx: RunContext) -> list[Event]:
-        """In a run that died in the middle of this turn: the events of the remote task's answer so far."""
+    def _unfinished(self, ctx: RunContext) -> str:
+        """In a run that died in the middle of this turn: the remote task that was at work."""
         if not ctx.goes_on:
-            return []
-        mine = [
-            e
-            for e in ctx.session.events
-            if e.author == self.name and e.invocation_id == ctx.invocation_id and visible(ctx, e)
-        ]
-        newest = mine[-1] if mine else None
-        if newest is None or newest.turn_complete or not metadata_of(newest, TASK_ID):
-            return []
-        return [e for e in mine if metadata_of(e, TASK_ID) == metadata_of(newest, TASK_ID)]
+            return ""
+        mine = (e for e in reversed(ctx.session.events) if e.author == self.name and visible(ctx, e))
+        newest = next((e for e in mine if e.invocation_id == ctx.invocation_id), None)
+        return "" if newest is None or newest.turn_complete else metadata_of(newest, TASK_ID)
 
     # ---- cancelling
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from msgspec import structs
 
-from polyport.agents.a2a_task import joined, rest_of
+from polyport.agents.a2a_task import joined
 from polyport.agents.remote_message import INPUT_ID
+from polyport.agents.remote_told import TOLD, Told
 from polyport.data.content import Content, FunctionCall, Part
 from polyport.errors import (
     BadRequest,
@@ -64,13 +65,13 @@ class _Chunks:
 
 
 class Reply:
-    """`stored` are the parts of the task that the session has already, in a run that goes on after a crash. `escalate` lets
-    the remote agent end the loop around the local one."""
+    """`told` is what the session has of the task already. `escalate` lets the remote agent end the loop around the local
+    one."""
 
-    def __init__(self, new_id: Callable[[], str], *, escalate: bool = False, stored: Sequence[a2a.Part] = ()) -> None:
+    def __init__(self, new_id: Callable[[], str], told: Told, *, escalate: bool = False) -> None:
         self._new_id = new_id
         self._escalate = escalate
-        self._stored = list(stored)
+        self._told = told
         self._chunks: dict[str, _Chunks] = {}
         self._last_text = ""
         self._spoke = False
@@ -124,15 +125,15 @@ class Reply:
 
     def _snapshot(self, task: a2a.Task) -> list[Fields]:
         """The artifacts of a task as they are now; previews are left out. They are held until the task is over."""
-        artifacts = [a for a in task.artifacts or () if not (a.metadata or {}).get(PREFIX + "partial")]
-        stored, self._stored = self._stored, []
-        if stored:
-            rest = rest_of(joined(stored), joined([p for a in artifacts for p in a.parts]))
-            if rest is not None:
-                artifacts = [a2a.Artifact(artifact_id=artifacts[-1].artifact_id, parts=rest)] if artifacts else []
-        for artifact in artifacts:
-            self._hold(artifact, None, append=False)
-        shown = [part for artifact in artifacts for part in artifact.parts]
+        shown: list[a2a.Part] = []
+        for artifact in task.artifacts or ():
+            if (artifact.metadata or {}).get(PREFIX + "partial"):
+                continue
+            rest = self._told.rest(artifact)
+            self._told.note(artifact.artifact_id, artifact.parts, append=False)
+            if rest:
+                self._hold(structs.replace(artifact, parts=rest), None, append=False)
+                shown += rest
         ends = task.status.state.terminal or task.status.state.interrupted
         return [self._partial(shown)] if shown and not ends else []
 
@@ -142,14 +143,15 @@ class Reply:
         flag = said.get(PREFIX + "partial")
         if flag is True:
             return [] if update.last_chunk or not artifact.parts else [self._partial(artifact.parts)]
-        whole = flag is False or (update.last_chunk and not update.append)
-        if whole:
-            self._chunks.pop(artifact.artifact_id, None)
-            return [self._whole(artifact.parts, said)] if artifact.parts else []
+        id = artifact.artifact_id
+        self._told.note(id, artifact.parts, append=update.append)
+        if flag is False or (update.last_chunk and not update.append):
+            self._chunks.pop(id, None)
+            return [self._whole(artifact.parts, said, told=[id])] if artifact.parts else []
         self._hold(artifact, update.metadata, append=update.append)
         events = [self._partial(artifact.parts)] if artifact.parts else []
         if update.last_chunk:
-            events.append(self._whole(*self._flush([artifact.artifact_id])))
+            events.append(self._whole(*self._flush([id]), told=[id]))
         return events
 
     def _hold(self, artifact: a2a.Artifact, metadata: dict[str, Any] | None, *, append: bool) -> None:
@@ -213,10 +215,11 @@ class Reply:
         """An event that makes the local run wait: with the remote agent's long-running calls, or with a call that puts its
         plain question to the user. `shown`: the text of the question was told before."""
         self.paused = True
+        told = list(self._chunks)
         held, more = self._flush()
         said = _message_parts(status)
         ids = call_ids(said, long_running=True)
-        fields = self._event([*held, *(() if shown else said)], {**more, **(metadata or {})})
+        fields = self._event([*held, *(() if shown else said)], {**more, **(metadata or {})}, told)
         if not ids:
             id = "adk-" + self._new_id()
             text = "".join(part.text or "" for part in said) or "The agent needs your input."
@@ -232,16 +235,21 @@ class Reply:
     def _partial(self, parts: Sequence[a2a.Part]) -> Fields:
         return {"content": _content(parts), "partial": True, "custom_metadata": self._ids()}
 
-    def _whole(self, parts: Sequence[a2a.Part], metadata: dict[str, Any] | None, **more: Any) -> Fields:
+    def _whole(
+        self, parts: Sequence[a2a.Part], metadata: dict[str, Any] | None, *, told: Sequence[str] = (), **more: Any
+    ) -> Fields:
         self._last_text = _text(parts) or self._last_text
-        return self._event(joined(parts), metadata) | more
+        return self._event(joined(parts), metadata, told) | more
 
-    def _event(self, parts: Sequence[a2a.Part], metadata: dict[str, Any] | None) -> Fields:
+    def _event(self, parts: Sequence[a2a.Part], metadata: dict[str, Any] | None, told: Sequence[str] = ()) -> Fields:
+        """A whole event; `told` are the artifacts that it tells of, for a task that may go on."""
         self._spoke = True
         fields = restored(metadata, escalate=self._escalate)
         own = {k: v for k, v in fields.get("custom_metadata", {}).items() if not k.startswith(("a2a:", "polyport:"))}
         foreign = {k: v for k, v in (metadata or {}).items() if not k.startswith(PREFIX) and not k.startswith("http")}
-        fields["custom_metadata"] = own | ({METADATA: foreign} if foreign else {}) | self._ids()
+        places = self._told.plain(told)
+        more = ({METADATA: foreign} if foreign else {}) | ({TOLD: places} if places else {})
+        fields["custom_metadata"] = own | more | self._ids()
         fields["content"] = _content(parts)
         return fields
 

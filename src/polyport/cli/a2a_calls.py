@@ -106,7 +106,8 @@ class Call:
         self._options = options
         self._json: bool = options["as_json"]
         self._shown = ""
-        self._task_id = ""
+        self._previewed = ""
+        self._open_line = False
 
     async def card(self) -> int:
         if self._options["extended"]:
@@ -196,16 +197,14 @@ class Call:
             self._end_line()
             return
         if isinstance(payload, a2a.TaskArtifactUpdateEvent):
-            if payload.artifact.artifact_id != self._shown:
-                self._end_line()
-            self._shown = payload.artifact.artifact_id
-            self._write(payload.artifact.parts)
+            self._artifact(payload)
             return
         if isinstance(payload, a2a.Task):
             note(f"task {payload.id} context {payload.context_id}")
             for artifact in payload.artifacts or ():
-                self._write(artifact.parts)
-                self._end_line()
+                if not (artifact.metadata or {}).get("adk_partial"):
+                    self._write(artifact.parts)
+                    self._end_line()
         self._end_line()
         status = payload.status
         note(f"state {status.state.removeprefix('TASK_STATE_').lower().replace('_', '-')}")
@@ -213,6 +212,24 @@ class Call:
             answers = status.state is a2a.TaskState.COMPLETED or status.state.interrupted
             self._write(status.message.parts, out=answers)
             self._end_line()
+
+    def _artifact(self, update: a2a.TaskArtifactUpdateEvent) -> None:
+        """A preview is written as it comes; the whole that follows it is not written again."""
+        artifact = update.artifact
+        said = {**(artifact.metadata or {}), **(update.metadata or {})}
+        preview = said.get("adk_partial") is True
+        if preview and update.last_chunk:
+            return
+        text = "".join(part.text or "" for part in artifact.parts)
+        if not preview and self._previewed and text == self._previewed:
+            self._previewed = ""
+            self._end_line()
+            return
+        if artifact.artifact_id != self._shown or (self._previewed and not preview):
+            self._end_line()
+        self._previewed = self._previewed + text if preview else ""
+        self._shown = artifact.artifact_id
+        self._write(artifact.parts)
 
     def _write(self, parts: list[a2a.Part], *, out: bool = True) -> None:
         for part in parts:
@@ -223,8 +240,6 @@ class Call:
             print(text, end="", flush=True)
             if text:
                 self._open_line = not text.endswith("\n")
-
-    _open_line = False
 
     def _end_line(self) -> None:
         if self._open_line:
