@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import anyio
@@ -287,10 +288,16 @@ BINDINGS = ["jsonrpc", "rest", "grpc"]
 
 @asynccontextmanager
 async def wired(
-    binding: str, agent: Any, *, guard: Guard | None = None, limits: Limits | None = None, **options: Any
+    binding: str,
+    agent: Any,
+    a2a: A2a | None = None,
+    *,
+    guard: Guard | None = None,
+    limits: Limits | None = None,
+    **options: Any,
 ) -> AsyncGenerator[Any]:
     """The agent over A2A, and a client of a binding. `options` are those of `A2a`."""
-    a2a = A2a(grpc="127.0.0.1:0" if binding == "grpc" else "", **options)
+    a2a = replace(a2a or A2a(), grpc="127.0.0.1:0" if binding == "grpc" else "", **options)
     mounted: list[A2aServer] = []
 
     class Watched:
