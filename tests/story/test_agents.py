@@ -435,11 +435,6 @@ async def test_DESIGN_7_a_run_that_died_is_resumed_and_no_stored_answer_is_asked
                 "c": ["from c"],
             }[one.name][len(said_already) :]
         response = await talk.client.post("/run", json=body)
-        if first[-1]["author"] in ("p", "q") or texts(first)[-1:] == ["from a"]:
-            assert response.status == 409, (
-                "the newest event looks like an answer: the run cannot be told from an ended one"
-            )
-            return
         assert response.status == 200, response.text
         events = (await talk.stored())["events"]
     assert [e["author"] for e in events[:4]] == ["user", "a", "a", "a"]

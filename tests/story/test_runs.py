@@ -8,7 +8,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from polyport import App, Content, Event, FunctionAgent, LlmAgent, Part, RunContext, make_tool
+from polyport import App, Content, Event, FunctionAgent, LlmAgent, Part, RunContext, SequentialAgent, make_tool
 from polyport.data.limits import Limits
 from polyport.errors import RunCancelled, Unavailable
 from polyport.testing import ScriptedModel, call, chunks, connect
@@ -397,6 +397,29 @@ async def test_a_run_that_goes_on_is_followed_from_its_first_life_on(tmp_path: A
             rest = await frames(talk, path, headers={"last-event-id": ids[seen]})
             assert rest == whole[seen + 1 :]
         assert await frames(talk, path, headers={"last-event-id": "9.3"}) == whole[3:], "pieces count in one life only"
+
+
+async def test_a_team_that_died_between_two_agents_goes_on_with_the_next(tmp_path: Any):
+    reached, database = anyio.Event(), f"sqlite:///{tmp_path}/runs.db"
+
+    async def die(request: Any, on_partial: Any) -> str:
+        reached.set()
+        await anyio.sleep_forever()
+        return ""
+
+    def team(*scripts: ScriptedModel) -> App:
+        members = [LlmAgent(name=name, model=model) for name, model in zip("abc", scripts, strict=True)]
+        inner = SequentialAgent(name="inner", sub_agents=members[:2])
+        root = SequentialAgent(name="app", sub_agents=[inner, members[2]])
+        return App(root, stores=database, limits=Limits(shutdown_s=0))
+
+    run_id = await die_while(team(ScriptedModel("A"), ScriptedModel(die), ScriptedModel()), reached)
+    second = team(ScriptedModel(), ScriptedModel("B"), ScriptedModel("C"))
+    async with connect(second) as client:
+        talk = Talk(client, "app", second)
+        assert texts(await talk.run(None, invocationId=run_id)) == ["B", "C"]
+        response = await client.post("/run", json=talk.body(None, invocationId=run_id))
+        assert response.status == 409 and "nothing to resume" in response.json()["error"]
 
 
 async def test_a_paused_run_that_went_on_is_not_told_of_as_paused(serve: Serve, scripted: Any):

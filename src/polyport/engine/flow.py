@@ -6,7 +6,9 @@ first agent, and by those agents themselves. Reads the tree and the events; neve
 
 from collections.abc import Sequence
 
+from polyport.data.event import Event
 from polyport.engine.scopes import seen_from
+from polyport.engine.spec import LlmSpec
 from polyport.ports.agent import Agent, RunContext, Tree
 
 
@@ -16,6 +18,10 @@ class FlowSpec(Agent):
     def place(self, branch: str, child: Agent) -> str:
         """The branch on which a child works when this agent works on `branch`."""
         return branch
+
+    def follows(self, child: Agent) -> bool:
+        """Whether this agent surely runs another one when `child` has answered."""
+        return False
 
 
 def point(tree: Tree, agent: Agent, branch: str) -> tuple[Agent, str]:
@@ -55,6 +61,25 @@ def still_waits(ctx: RunContext, children: Sequence[Agent]) -> bool:
             here = seen_from(events, event, ctx.isolation_scope)
             if here is not None and any(_within(tree, here.author, child) for child in children):
                 return True
+    return False
+
+
+def more_follows(tree: Tree, events: Sequence[Event], run_id: str) -> bool:
+    """Whether the newest event of the run is an answer after which a flow runs another agent: the run died in between. Of an
+    agent without a model nobody knows whether it was done, and it would begin anew; so it does not count."""
+    mine = [e for e in events if e.invocation_id == run_id]
+    open_ids = {id for e in mine if e.author != "user" for id in e.long_running_tool_ids}
+    open_ids.difference_update(r.id for e in mine if e.author == "user" for r in e.responses)
+    last = mine[-1] if mine else None
+    if open_ids or last is None or last.isolation_scope or last.actions.end_invocation:
+        return False
+    agent = tree.find(last.author)
+    if not isinstance(agent, LlmSpec):
+        return False
+    while agent is not None:
+        child, agent = agent, tree.parent(agent)
+        if isinstance(agent, FlowSpec) and agent.follows(child):
+            return True
     return False
 
 

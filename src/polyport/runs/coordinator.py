@@ -18,6 +18,7 @@ from polyport.data.event import Event
 from polyport.data.limits import Limits
 from polyport.data.run import RunOutcome, RunRequest
 from polyport.data.session import Session, SessionKey
+from polyport.engine.flow import more_follows
 from polyport.engine.replies import check_replies
 from polyport.engine.resume import shown, unfinished
 from polyport.engine.runner import Engine
@@ -227,7 +228,7 @@ class Coordinator:
     def _run_id(self, request: RunRequest, session: Session, engine: Engine) -> str:
         """A new invocation id, or the one that the message answers or resumes (spec core 2.2.4)."""
         if request.message is None:
-            return self._resumable(request.invocation_id, session)
+            return self._resumable(request.invocation_id, session, engine)
         if request.message.responses:
             check_replies(engine.tree, session, request.message, engine.secret, check)
             wanted = {r.id for r in request.message.responses if r.id}
@@ -240,12 +241,13 @@ class Coordinator:
     def _new_id(engine: Engine) -> str:
         return "e-" + engine.seams.new_id()
 
-    def _resumable(self, invocation_id: str, session: Session) -> str:
+    def _resumable(self, invocation_id: str, session: Session, engine: Engine) -> str:
         if invocation_id in self._live:
             raise Conflict(f"run {invocation_id!r} is active; follow it at /runs/{invocation_id}/events")
         if not any(e.invocation_id == invocation_id for e in session.events):
             raise NotFound(f"{session.key} has no run {invocation_id!r} to go on with")
-        if not unfinished(session.events, invocation_id):
+        events, tree = session.events, engine.tree
+        if not (unfinished(events, invocation_id) or more_follows(tree, events, invocation_id)):
             raise Conflict(f"run {invocation_id!r} has ended or waits for an answer; there is nothing to resume")
         return invocation_id
 
