@@ -1,0 +1,197 @@
+"""What the specification and the field reports ask for, and where we stand, as data.
+
+An id is `core-N` (spec core.md section 11), `rest-N` (rest.md section 8), `TNNN` (a2a.md section 6) or `FR-NNN`
+(field-reports.md). A test says which it covers by its name: `test_core_12_...`, `test_rest_32_33_...`, `test_T012_...`,
+`test_FR_001_...`; several may follow each other. `OPEN` holds the
+ids that no test covers yet, with the reason; `tests/shape/test_requirements.py` keeps both true. `DIVERGENCES` says where we do
+something else than the reference on purpose.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+CORE = [f"core-{n}" for n in range(1, 124)]
+REST = [f"rest-{n}" for n in range(1, 129)]
+FIELD = [
+    f"FR-{n:03}"
+    for n in (
+        *(
+            1,
+            3,
+            4,
+            7,
+            9,
+            10,
+            11,
+            13,
+            14,
+            15,
+            16,
+            18,
+            20,
+            22,
+            23,
+            25,
+            28,
+            29,
+            31,
+            33,
+            35,
+            36,
+            37,
+            38,
+            41,
+            45,
+            46,
+            47,
+            49,
+        ),
+        *(
+            52,
+            53,
+            54,
+            55,
+            56,
+            57,
+            59,
+            61,
+            62,
+            65,
+            66,
+            68,
+            69,
+            70,
+            71,
+            75,
+            76,
+            77,
+            79,
+            80,
+            82,
+            83,
+            86,
+            87,
+            88,
+            90,
+            91,
+            93,
+        ),
+        *(
+            95,
+            97,
+            100,
+            101,
+            103,
+            104,
+            105,
+            107,
+            108,
+            109,
+            111,
+            113,
+            114,
+            117,
+            118,
+            121,
+            122,
+            123,
+            124,
+            125,
+            129,
+            130,
+            132,
+        ),
+        *(134, 135, 138, 139, 140, 141, 143, 145, 148, 149, 152, 153, 154, 155, 156, 158, 159, 162, 163, 164, 166, 167),
+        *(169, 173, 175, 177, 178, 180, 181, 182, 184, 185, 187, 189, 190, 194, 195, 197, 199, 200, 201, 202, 203, 207),
+        *(208, 209, 211, 213, 215, 217, 218, 220, 221, 223, 225, 226, 227, 228, 230, 233, 235, 236),
+    )
+]
+A2A = [f"T{n:03}" for n in range(1, 112)]
+KNOWN = [*CORE, *REST, *A2A, *FIELD]
+
+_NAME = re.compile(r"def (test_\w+)")
+_IDS = re.compile(r"(core|rest|FR)((?:_\d+)+)|_(T\d{3})(?=_)")
+
+
+def covered(root: Path) -> Iterator[tuple[str, str]]:
+    """(id, test name) for every id that a test's name gives; the shipped contract suites hold tests as well."""
+    for path in sorted([*(root / "tests").rglob("*.py"), *(root / "src/polyport/testing").rglob("*.py")]):
+        if path.name == "requirements.py":
+            continue
+        for name in _NAME.findall(path.read_text(encoding="utf-8")):
+            for source, numbers, statement in _IDS.findall(name):
+                if statement:
+                    yield statement, name
+                for number in filter(None, numbers.split("_")):
+                    yield (f"FR-{int(number):03}" if source == "FR" else f"{source}-{int(number)}"), name
+
+
+def _range(source: str, *numbers: int | tuple[int, int]) -> list[str]:
+    flat = [n for item in numbers for n in (range(item[0], item[1] + 1) if isinstance(item, tuple) else (item,))]
+    return [f"FR-{n:03}" if source == "FR" else f"T{n:03}" if source == "T" else f"{source}-{n}" for n in flat]
+
+
+OPEN: dict[str, list[str]] = {
+    "the workflow graph engine is not built yet": _range("core", 39, (89, 100), (104, 108), 110),
+    "resume detection: covered in part by the stories of approvals and long-running calls": _range("core", 40, 41),
+    "every run goes through the runner; there is no way to run an agent without it": ["core-77"],
+    "live sessions: issue 5": [
+        *_range("core", 43, 44),
+        *_range("rest", 63, 64, (67, 73), 75),
+        *_range("FR", 28, 29, 31),
+    ],
+    "telemetry: issue 5": ["core-123", "FR-225"],
+    "identity, authenticators and authorizers: issue 5": [*_range("rest", (76, 80), (82, 84)), "FR-197"],
+    "debug traces, graphs, evaluation: issue 5": _range("rest", (100, 106)),
+    "Agent Engine: issue 5": [*_range("rest", (107, 117)), *_range("FR", 227, 228, 230)],
+    "triggers and launchers: issue 5": _range("rest", (118, 128)),
+    "YAML agents, hot reload, deployment: issue 5": _range("FR", 217, 218, 220, 235),
+    "PostgreSQL and the cluster are later work": ["FR-049", *_range("T", (106, 108), 110)],
+    "checkpoints hold no resume inputs, so there is nothing that could grow": ["FR-055"],
+    "the 0.3 generation of the SDK cannot be installed beside 1.3, whose 0.3 converters are the peer": ["T086"],
+}
+"""Why an id has no test yet -> the ids."""
+
+DIVERGENCES: dict[str, tuple[str, str, str]] = {
+    "core-38": ("output_key with a schema stores JSON text", "stores the parsed value", "core section 12.23"),
+    "core-62": ("whole events are dropped", "only the reserved parts", "text beside them survives"),
+    "core-65": ("text between a call and its late result vanishes", "kept, with a note where the result came", "12.22"),
+    "core-67": ("a result without a call is an error", "told as text, or dropped if it says nothing", "12.22: repair"),
+    "core section 2.2.6": ("before_run repeats the user's message", "its content once, by the agent", "12.3"),
+    "core section 3.2": ("errors are yielded and the run goes on", "the first error ends the run", "12.4"),
+    "core section 3.3": ("no budget of model calls", "max_llm_calls, and 3 thought-only answers in a row", "12.1"),
+    "core section 3.7": ("a bad transfer target ends the run", "a tool error that lists the names", "12.20, FR-107"),
+    "core section 3.9": ("state is live at once", "an overlay until the event is stored", "12.7"),
+    "core section 3.14": ("output_key on every event", "once, on the final answer", "12.23"),
+    "core section 4.1": ("a nested escalation ends outer loops", "the innermost loop only", "FR-114"),
+    "core section 3.15": (
+        "a root with a task child always answers",
+        "only while a task is open",
+        "the last speaker is not lost",
+    ),
+    "core section 6.3": ("state, artifacts, plugins stop at AgentTool", "one run, one session", "12.21"),
+    "core section 6.4": ("images of MCP results are ignored", "artifacts, shown in the next request", "12.27, FR-213"),
+    "core section 6.5": (
+        "a failing memory or artifact load fails the request",
+        "told to the model or logged",
+        "12.29, FR-100",
+    ),
+    "core section 3.12": (
+        "compaction inside the stream",
+        "after it has ended, while the run holds the session",
+        "nobody waits",
+    ),
+    "FR-118": ("an unknown id is an error", "a normal run", "core-35 is pinned by the reference's tests"),
+    "rest-9": ("<, > and & are escaped in JSON", "raw UTF-8", "any equal JSON is accepted; nosniff is set"),
+    "rest-17": ("500 `session s1 already exists`", "409 `Session already exists: s1`", "FR-003"),
+    "rest-19": ("imported app: keys are applied", "refused", "they belong to other users, too"),
+    "rest-41": ("500 for an app that is gone", "404", "rest section 10, merged profile"),
+    "rest-53": ("the stream goes on after an error frame", "the first error is the last frame", "core section 12.4"),
+    "rest-98": ("artifact names may hold a slash in Python", "400", "FR-007"),
+    "T098": ("adk_transfer_to_agent is restored", "never", "a remote agent must not steer the local tree"),
+    "a2a section 3.2": ("the ephemeral artifact stays in the task", "streamed pieces are never stored", "T100"),
+    "a2a section 3.5": ("a plain yes repeats the question", "answers a single pending confirmation", "issue 4"),
+    "a2a section 3.7": ("the instruction is in the card", "never published", "DESIGN section 5"),
+}
+"""id or section -> what the reference does, what we do, why."""
