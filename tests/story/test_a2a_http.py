@@ -268,7 +268,7 @@ async def test_a2a_T037_what_cannot_be_followed(binding: str):
 
 
 @bindings
-async def test_a2a_T041_more_of_an_artifact_that_is_not_there_makes_it(binding: str):
+async def test_FR_162_a2a_T041_more_of_an_artifact_that_is_not_there_makes_it(binding: str):
     def grown(execution: Any, event: Any, update: Any) -> Any:
         return type(update)(
             task_id=update.task_id, context_id=update.context_id, artifact=update.artifact, append=True, last_chunk=True
