@@ -286,3 +286,13 @@ async def test_an_app_serves_mcp_beside_rest_when_it_is_told_to():
         assert [tool.name for tool in (await client.session.list_tools()).tools] == ["bot"]
         async with httpx2.AsyncClient() as rest:
             assert (await rest.get(f"{url}/list-apps")).json() == ["bot"]
+
+
+def test_serving_mcp_from_several_workers_is_refused(tmp_path: Any):
+    from click.testing import CliRunner
+
+    from polyport.cli.main import main
+
+    words = ["serve", "examples/weather", "--mcp", "--workers", "2", "--db", str(tmp_path / "x.db")]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 1 and "--workers 1" in done.output

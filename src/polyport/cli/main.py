@@ -155,6 +155,9 @@ def run(agent: str, once: str | None, db: str | None, **options: Any) -> None:
     "--grpc-port", metavar="PORT", type=click.IntRange(0, 65535), help="With --a2a: serve it over gRPC there too."
 )
 @click.option("--push", is_flag=True, help="With --a2a: let callers have push notifications sent to public https URLs.")
+@click.option(
+    "--mcp", is_flag=True, help="Serve the agents as an MCP server at /mcp too, one tool each; one worker only."
+)
 @click.option("--trusted-proxy", is_flag=True, help="Believe X-Forwarded-Host and -Proto of the proxy in front.")
 @click.option(
     "--log-format",

@@ -56,6 +56,7 @@ class ServeOptions(Struct, kw_only=True):
     allowed_origins: list[str] = []
     trusted_proxy: bool = False
     a2a: bool = False
+    mcp: bool = False
     grpc_port: int | None = None
     push: bool = False
     log_format: str = "text"
@@ -249,22 +250,28 @@ def build(options: ServeOptions) -> App:
 
 
 def _protocols(options: ServeOptions) -> list[str | Mountable]:
-    if not options.a2a:
-        if options.grpc_port is not None or options.push:
-            raise ConfigError("--grpc-port and --push are options of A2A: add --a2a")
-        return ["rest"]
+    chosen: list[str | Mountable] = ["rest"]
+    if options.mcp:
+        if options.workers > 1:
+            raise ConfigError("--mcp keeps a client's session in one process: serve it with --workers 1")
+        chosen.append("mcp")
+    if options.a2a:
+        chosen.append(_a2a(options))
+    elif options.grpc_port is not None or options.push:
+        raise ConfigError("--grpc-port and --push are options of A2A: add --a2a")
+    return chosen
+
+
+def _a2a(options: ServeOptions) -> Mountable:
     from polyport.protocols.a2a.mount import A2a  # needed by this choice only
     from polyport.protocols.a2a.push_settings import PushSettings
 
     host = f"[{options.host}]" if ":" in options.host else options.host
-    return [
-        "rest",
-        A2a(
-            grpc="" if options.grpc_port is None else f"{host}:{options.grpc_port}",
-            push=PushSettings() if options.push else None,
-            recover=options.workers == 1,
-        ),
-    ]
+    return A2a(
+        grpc="" if options.grpc_port is None else f"{host}:{options.grpc_port}",
+        push=PushSettings() if options.push else None,
+        recover=options.workers == 1,
+    )
 
 
 def calm_gc() -> None:

@@ -10,7 +10,7 @@ from polyport.protocols.guard import Guard
 from polyport.protocols.parts import Mountable
 
 LIMITS = ("--on-busy", "--history-window", "--sse-timeout", "--grace")
-PROTOCOLS = ("--a2a", "--grpc-port", "--push")
+PROTOCOLS = ("--a2a", "--grpc-port", "--push", "--mcp")
 GUARD = ("--allowed-hosts", "--allowed-origins", "--trusted-proxy")
 
 
