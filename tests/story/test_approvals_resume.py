@@ -11,8 +11,9 @@ from typing import Any
 import anyio
 import pytest
 
-from polyport import Agent, App, LlmAgent, LoopAgent, ParallelAgent, SequentialAgent
+from polyport import Agent, App, LlmAgent, LoopAgent, ParallelAgent, SequentialAgent, make_tool
 from polyport.data.event import Event
+from polyport.data.limits import Limits
 from polyport.ports.stores import Stores
 from polyport.stores.memory import MemorySessions
 from polyport.testing import ScriptedModel, call, connect
@@ -296,6 +297,32 @@ async def test_an_answer_is_not_lost_when_the_session_changes_in_that_moment():
     assert till.paid == [5]
 
 
+@pytest.mark.parametrize("on_busy", ["interrupt", "queue", "reject"])
+async def test_a_second_answer_does_not_stop_the_run_that_carries_out_the_first(serve: Serve, on_busy: Any):
+    begun, go, ended, first = anyio.Event(), anyio.Event(), list[str](), list[Any]()
+
+    async def wait() -> str:
+        """Wait."""
+        begun.set()
+        await go.wait()
+        ended.append("x")
+        return "waited"
+
+    agent = llm("app", call("wait"), "done", tools=[make_tool(wait, require_confirmation=True)])
+    async with serve(agent, limits=Limits(on_busy=on_busy)) as talk, anyio.create_task_group() as group:
+        (request,) = requests(await talk.run("go"))
+
+        async def send() -> None:
+            first.extend(await talk.run(approve(request)))
+
+        group.start_soon(send)
+        await begun.wait()
+        again = await talk.client.post("/run", json=talk.body(approve(request)))
+        assert again.status == 409 and "answered already" in again.text
+        go.set()
+    assert texts(first) == ["done"] and ended == ["x"]
+
+
 SERVER = '''
 from pathlib import Path
 import os
@@ -409,9 +436,13 @@ async def resumed(talk: Talk, run_id: str) -> list[Any]:
     return response.json()
 
 
-async def test_DESIGN_7_died_between_the_responses_and_the_request_and_asks_when_resumed(serve: Serve, scripted: Any):
+async def test_DESIGN_7_died_between_the_responses_and_the_request_and_the_call_is_made_anew(
+    serve: Serve, scripted: Any
+):
     till, store = Till(), Dying()
-    agent, script = scripted(call("pay", {"amount": 5}, "c1"), "paid", tools=till.tools)
+    agent, script = scripted(
+        call("pay", {"amount": 5}, "c1"), call("pay", {"amount": 5}, "c2"), "paid", tools=till.tools
+    )
     async with serve(agent, stores=Stores(store)) as talk:
         store.left = 4  # the user, the call and its response are stored
         await talk.sse("pay")
@@ -419,7 +450,7 @@ async def test_DESIGN_7_died_between_the_responses_and_the_request_and_asks_when
         stored = (await talk.stored())["events"]
         assert len(stored) == 3 and requests(stored) == []
         (request,) = requests(await resumed(talk, stored[0]["invocationId"]))
-        assert len(script.requests) == 1
+        assert request["args"]["originalFunctionCall"]["id"] == "c2" and "interrupted" in script.prompt()[-1]
         again = await talk.client.post("/run", json=talk.body(None, invocationId=stored[0]["invocationId"]))
         assert again.status == 409 and "waits for an answer" in again.text
         assert texts(await talk.run(approve(request))) == ["paid"]

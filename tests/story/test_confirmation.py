@@ -12,7 +12,7 @@ from polyport import App, Content, FunctionAgent, LlmAgent, Part, Plugin, Tool, 
 from polyport.data.content import FunctionCall
 from polyport.data.event import Event
 from polyport.data.model import ModelRequest, ToolDeclaration
-from polyport.errors import ConfigError
+from polyport.errors import ConfigError, Conflict
 from polyport.ports.agent import CallbackContext, ReadContext
 from polyport.testing import ScriptedModel, call
 from polyport.tools.confirm import confirm
@@ -464,6 +464,38 @@ async def test_plugins_see_both_rounds_and_an_approval_is_no_error_of_the_tool(s
     first = await app.ask("go", session="s1")
     await app.ask(said(first.events[-1].calls[0].id, ASK, {"confirmed": True}), session="s1")
     assert seen == ["around", (False, True), "around", (True, False)]
+    assert till.paid == [5]
+
+
+async def test_a_plugin_may_rewrite_the_request_but_not_what_it_is_about(scripted: Any):
+    class Rewrite(Plugin):
+        name = "rewrite"
+
+        def __init__(self, args: dict[str, Any] | None = None) -> None:
+            self.args = args
+
+        async def on_event(self, ctx: ReadContext, event: Event) -> Event | None:
+            if event.content is None or not event.long_running_tool_ids:
+                return None
+            made = event.calls[0]
+            shown = {**made.args["originalFunctionCall"], **({"args": self.args} if self.args else {})}
+            hint = {**made.args["toolConfirmation"], "hint": "Please!"}
+            made = structs.replace(made, args={"originalFunctionCall": shown, "toolConfirmation": hint})
+            content = structs.replace(event.content, parts=[Part(function_call=made)])
+            return structs.replace(event, content=content, custom_metadata={"seen": True})
+
+    till = Till()
+    for plugin in (Rewrite(), Rewrite({"amount": 1})):
+        agent, _ = scripted(call("pay", {"amount": 5}, "c1"), "ok", tools=[till.tool()])
+        app = App(agent, plugins=[plugin])
+        first = await app.ask("go", session="s1")
+        assert (first.events[-1].custom_metadata or {})["seen"] is True
+        reply = said(first.events[-1].calls[0].id, ASK, {"confirmed": True})
+        if plugin.args is None:
+            assert (await app.ask(reply, session="s1")).text == "ok"
+        else:
+            with pytest.raises(Conflict, match="cannot be verified"):
+                await app.ask(reply, session="s1")
     assert till.paid == [5]
 
 

@@ -21,6 +21,7 @@ from polyport.engine.pause import RECORD, canonical, disarmed, records_of, seal
 from polyport.errors import BadRequest, Conflict
 
 KEY = SessionKey("app", "user", "s1")
+MADE_AT = 1790000000.123456
 CALL = FunctionCall(id="c1", name="pay", args={"amount": 5, "to": {"name": "Ann", "tags": ["a", "b"]}})
 ASKED = Event(
     id="e1",
@@ -38,9 +39,9 @@ json_values = st.recursive(
 )
 
 
-def made(*facts: Any, secret: bytes = SECRET) -> str:
+def made(*facts: Any, secret: bytes = SECRET, at: float = MADE_AT) -> str:
     key, asked, request, call = facts or (KEY, ASKED, "w1", CALL)
-    return seal(secret, key, asked, request, call)
+    return seal(secret, Session(key=key, created_at=at), asked, request, call)
 
 
 @pytest.mark.parametrize(
@@ -70,6 +71,9 @@ def test_a_seal_depends_on_the_secret_and_says_how_it_was_made():
     assert made(secret=b"").startswith("sha256:") and made().startswith("hmac-sha256:")
     assert made(secret=b"another secret, as long") != made()
     assert made() == made()
+    assert made(at=MADE_AT + 0.000001) != made(), (
+        "a session of the same name that was made at another time is another one"
+    )
 
 
 @given(st.dictionaries(st.text(max_size=5), json_values, max_size=4))
@@ -109,7 +113,7 @@ def request(id: str = "w1", call: FunctionCall = CALL, secret: bytes = SECRET, *
         isolation_scope="t1",
         long_running_tool_ids=[id],
         content=Content(role="model", parts=[Part(function_call=asking)]),
-        custom_metadata={RECORD: {id: {"call": "c1", "seal": seal(secret, KEY, ASKED, id, CALL)}}},
+        custom_metadata={RECORD: {id: {"call": "c1", "seal": made(KEY, ASKED, id, CALL, secret=secret)}}},
     )
     return structs.replace(event, **changes)
 
@@ -121,7 +125,7 @@ def said(id: str, response: dict[str, Any] | None, name: str = CONFIRMATION, **f
 
 
 def verified(events: list[Event], id: str = "w1", secret: bytes = SECRET) -> FunctionCall:
-    session = Session(key=KEY, events=events)
+    session = Session(key=KEY, created_at=MADE_AT, events=events)
     return sealed_call(session, find_requests(events)[id], secret).call
 
 
@@ -159,7 +163,7 @@ def test_core_83_anything_else_does_not(events: list[Event]):
 
 def test_the_newest_call_of_a_reused_id_is_meant():
     later = structs.replace(ASKED, id="e2", content=Content(role="model", parts=[Part(function_call=CALL)]))
-    session = Session(key=KEY, events=[ASKED, later, request(), structs.replace(ASKED, id="e3")])
+    session = Session(key=KEY, created_at=MADE_AT, events=[ASKED, later, request(), structs.replace(ASKED, id="e3")])
     assert sealed_call(session, find_requests(session.events)["w1"], SECRET).event is later
 
 

@@ -110,7 +110,7 @@ def sealed_call(session: Session, request: Request, secret: bytes) -> Place:
     place = call_of(session.events, request, str(record.get("call", "")))
     good = place is not None and not request.mixed
     if good and place is not None:
-        made = seal(secret, session.key, place.event, request.call.id, place.call)
+        made = seal(secret, session, place.event, request.call.id, place.call)
         shown = {"id": place.call.id, "name": place.call.name, "args": place.call.args}
         good = hmac.compare_digest(made.encode(), str(record.get("seal", "")).encode("utf-8", "replace")) and (
             request.call.name != CONFIRMATION
@@ -177,8 +177,8 @@ def _by_step(ctx: RunContext, requests: Sequence[Request]) -> dict[int, dict[str
             continue
         try:
             place = sealed_call(ctx.session, request, ctx.scope.secret)
-        except Conflict as error:
-            log.warning("%s", error)
+        except Conflict as error:  # an answer to it is refused before it comes here
+            log.info("%s", error)
             continue
         steps.setdefault(place.at, {}).setdefault(place.call.id, []).append(request)
     return steps

@@ -5,12 +5,12 @@ the next step reads the session.
 """
 
 import dataclasses
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from typing import Any, Literal
 
 from msgspec import structs
 
-from polyport.data.asking import Question, Reply
+from polyport.data.asking import Reply
 from polyport.data.content import Content, FunctionCall, FunctionResponse, Part, model_text, user_text
 from polyport.data.event import Event, new_actions
 from polyport.data.model import ModelResponse
@@ -25,7 +25,7 @@ from polyport.engine.resume import interrupted_response, newest_event
 from polyport.engine.scopes import FINISH_TOOL, answered_ids, closes_task, reopened_event
 from polyport.engine.spec import LlmSpec
 from polyport.engine.steps import step_waits, told_ids, unasked_step, waits_outside, whole_step
-from polyport.engine.tool_calls import Done, run_calls, without_calls
+from polyport.engine.tool_calls import NOTHING_DONE, Done, run_calls, without_calls
 from polyport.errors import AgentError, BadRequest
 from polyport.ports.agent import Bound, RunContext
 
@@ -134,13 +134,13 @@ class Turn:
         if done.event is None:
             return None, False
         event = await self.ctx.emit(done.event)
-        return event, await self._ask(asked, event, done.questions)
-
-    async def _ask(self, asked: Event, event: Event, questions: Mapping[str, Sequence[Question]]) -> bool:
-        requests = request_events(self.ctx, asked, event.actions.requested_tool_confirmations, questions)
+        confirmations = event.actions.requested_tool_confirmations
+        if not confirmations and not done.questions:
+            return event, False
+        requests = request_events(self.ctx, asked, confirmations, done.questions)
         for request in requests:
             await self.ctx.emit(request)
-        return bool(requests)
+        return event, bool(requests)
 
     async def _go_on(self) -> Next:
         """End what a run that died had begun (DESIGN section 7): what the newest event of this turn asks for."""
@@ -152,8 +152,12 @@ class Turn:
         if last.author == "user":
             return await self._answered(None)
         unasked = unasked_step(events, last)
-        if unasked is not None and await self._ask(unasked, last, {}):
-            return "paused"
+        if (
+            unasked is not None
+        ):  # a call that may not have been the model's must not come before a human: it is made anew
+            lost = [c for c in unasked.calls if c.id in last.actions.requested_tool_confirmations]
+            event = _complete(ctx, NOTHING_DONE, lost, ())
+            return await self._finish([(unasked, (await self._commit(unasked, NOTHING_DONE._replace(event=event)))[0])])
         if has_open(ctx, self.agent.name):
             return "paused"
         if last.responses:
@@ -175,6 +179,8 @@ class Turn:
         reopened.difference_update(c.id for c in asked.calls)
         again = [c for c in left if self._idempotent(c)]
         done = await run_calls(ctx, self.agent, self.box, again, replies_to(ctx, asked) if told else {})
+        if ctx.goes_on:
+            done = _without_requests(done)
         return (await self._commit(asked, done._replace(event=_complete(ctx, done, left, ()))))[0]
 
     async def _step(self) -> Next:
@@ -318,6 +324,20 @@ class Turn:
 
 def _declined(reply: Reply) -> bool:
     return reply.confirmation is not None and not reply.confirmation.confirmed
+
+
+def _without_requests(done: Done) -> Done:
+    """Calls of a run that died which now want to ask a human are told as interrupted: the model makes them anew, and then they
+    are asked about. A stored call may have come from outside, and nobody is to be asked about that."""
+    event = done.event
+    wanted = event.actions.requested_tool_confirmations if event is not None else {}
+    asks = {*wanted, *done.questions}
+    if event is None or not asks:
+        return done
+    actions = structs.replace(event.actions, requested_tool_confirmations={}, skip_summarization=False)
+    parts = event.content.parts if event.content is not None else []
+    kept = [p for p in parts if p.function_response is None or p.function_response.id not in asks]
+    return Done(structs.replace(event, content=Content(role="user", parts=kept), actions=actions), {}, done.waits)
 
 
 def _complete(ctx: RunContext, done: Done, calls: Sequence[FunctionCall], begun: Container[str]) -> Event | None:

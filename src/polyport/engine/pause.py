@@ -17,7 +17,7 @@ from polyport.codec import encode
 from polyport.data.asking import CONFIRMATION, CREDENTIAL, Question, input_call
 from polyport.data.content import Content, FunctionCall, Part
 from polyport.data.event import Event, ToolConfirmation
-from polyport.data.session import SessionKey
+from polyport.data.session import Session
 from polyport.ports.agent import RunContext, Tool, ToolContext
 
 RECORD = "polyport:asked"
@@ -52,10 +52,10 @@ def canonical(value: Any) -> bytes:
     return msgspec.json.encode(msgspec.json.decode(encode(value)), order="sorted")
 
 
-def seal(secret: bytes, key: SessionKey, asked: Event, request_id: str, call: FunctionCall) -> str:
-    """What binds a request to its session, run, agent and call. Without a secret it shows that nothing was mixed up or changed
-    by mistake; only with one can nobody else make it."""
-    facts = [*key, asked.invocation_id, asked.author, asked.branch, asked.isolation_scope]
+def seal(secret: bytes, session: Session, asked: Event, request_id: str, call: FunctionCall) -> str:
+    """What binds a request to its session (and not to another one of the same name), run, agent and call. Without a secret it
+    shows that nothing was mixed up or changed by mistake; only with one can nobody else make it."""
+    facts = [*session.key, session.created_at, asked.invocation_id, asked.author, asked.branch, asked.isolation_scope]
     text = canonical([*facts, request_id, call.id, call.name, call.args])
     if secret:
         return "hmac-sha256:" + hmac.new(secret, text, hashlib.sha256).hexdigest()
@@ -156,4 +156,4 @@ def _input_event(ctx: RunContext, asked: Event, call: FunctionCall, question: Qu
 
 
 def _record(ctx: RunContext, asked: Event, id: str, call: FunctionCall) -> dict[str, str]:
-    return {"call": call.id, "seal": seal(ctx.scope.secret, ctx.session.key, asked, id, call)}
+    return {"call": call.id, "seal": seal(ctx.scope.secret, ctx.session, asked, id, call)}

@@ -169,6 +169,7 @@ class Coordinator:
         key = request.key
         active = self._turns.holder(key)
         if active is not None:
+            await self._check_answers(request)  # a second answer must not stop the run that carries the first one out
             await self._make_way(key)
         await self._turns.enter(key)
         try:
@@ -201,6 +202,13 @@ class Coordinator:
         if self._closing:
             raise Unavailable("the server is shutting down")
         return self._group
+
+    async def _check_answers(self, request: RunRequest) -> None:
+        """Refuse a message with answers that must not be acted on, as things are now."""
+        engine = self._engines.get(request.key.app)
+        if engine is not None and request.message is not None and request.message.responses:
+            session = await self.stores.sessions.get(request.key)
+            check_replies(engine.tree, session, request.message, engine.secret, check)
 
     async def _make_way(self, key: SessionKey) -> None:
         """Deal with the active run of a session by the policy, before waiting for its end. One that has ended, and only stores
