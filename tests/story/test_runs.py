@@ -362,6 +362,7 @@ async def test_FR_009_a_run_that_died_goes_on_without_a_new_message(tmp_path: An
     second, model = on("went on", database=database, tools=[gate.wait])
     async with connect(second) as client:
         talk = Talk(client, "app", second)
+        assert (await client.get(f"/runs/{run_id}")).json()["status"] == "stopped"
         events = await talk.sse(None, invocationId=run_id)
         assert texts(events) == ["went on"]
         assert {e["invocationId"] for e in events} == {run_id}

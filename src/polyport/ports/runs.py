@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from polyport.data.event import Event
 from polyport.data.run import RunOutcome, RunRequest
-from polyport.data.session import SessionKey
+from polyport.data.session import Session, SessionKey
 from polyport.ports.agent import Agent
 from polyport.ports.stores import Stores
 
@@ -109,6 +109,10 @@ class Runs(Protocol):
         ...
 
     def get(self, run_id: str) -> Run | None: ...
+
+    def can_go_on(self, session: Session, run_id: str) -> bool:
+        """Whether this run of a session stopped in the middle and may be resumed: its server died, or it was cancelled."""
+        ...
 
     async def cancel(self, run_id: str, reason: str) -> bool:
         """Stop a run and wait for its clean-up; whether it was alive."""

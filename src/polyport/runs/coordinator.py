@@ -249,13 +249,19 @@ class Coordinator:
     def _new_id(engine: Engine) -> str:
         return "e-" + engine.seams.new_id()
 
+    def can_go_on(self, session: Session, run_id: str) -> bool:
+        """See ports.runs.Runs.can_go_on."""
+        engine = self._engines.get(session.key.app)
+        if engine is None or run_id in self._live:
+            return False
+        return unfinished(session.events, run_id) or more_follows(engine.tree, session.events, run_id)
+
     def _resumable(self, invocation_id: str, session: Session, engine: Engine) -> str:
         if invocation_id in self._live:
             raise Conflict(f"run {invocation_id!r} is active; follow it at /runs/{invocation_id}/events")
         if not any(e.invocation_id == invocation_id for e in session.events):
             raise NotFound(f"{session.key} has no run {invocation_id!r} to go on with")
-        events, tree = session.events, engine.tree
-        if not (unfinished(events, invocation_id) or more_follows(tree, events, invocation_id)):
+        if not self.can_go_on(session, invocation_id):
             raise Conflict(f"run {invocation_id!r} has ended or waits for an answer; there is nothing to resume")
         return invocation_id
 

@@ -64,6 +64,9 @@ class About:
 
     def routes(self) -> list[Route]:
         return [
+            Route(
+                "GET", "/", self.start, public=True, summary="Leads to the page for people", returns={302: None}
+            ),
             Route("GET", "/health", self.health, public=True, summary="Whether the process serves", returns=Health),
             Route(
                 "GET",
@@ -86,6 +89,9 @@ class About:
             Route("GET", "/openapi.json", self.openapi, summary="This document", returns=dict[str, Any]),
             Route("GET", "/docs", self.docs, summary="This document for people", returns="text/html"),
         ]
+
+    async def start(self, request: Request, send: Send) -> None:
+        await send_body(send, 302, b"", [(b"location", f"{request.prefix}/docs".encode())])
 
     async def health(self, request: Request, send: Send) -> None:
         """Always 200 while the process serves."""

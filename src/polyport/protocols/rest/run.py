@@ -177,13 +177,14 @@ class RunRoutes:
         return key
 
     async def status(self, request: Request, send: Send) -> None:
-        """`{"invocationId", "status", "reason"?}`; status is running, finished, paused, failed, cancelled, or ended (a run
-        of which only the stored events are left)."""
+        """`{"invocationId", "status", "reason"?}`; status is running, finished, paused, failed or cancelled; of a run of
+        which only the stored events are left, `stopped` when it may be resumed (POST /run with its id), else `ended`."""
         run_id = request.params["run"]
         run = self._runs.get(run_id)
         if run is None:
-            await self._key_of(run_id)
-            return await send_json(send, RunStarted(invocation_id=run_id, status="ended"))
+            session = await self._runs.stores.sessions.get(await self._key_of(run_id))
+            status = "stopped" if self._runs.can_go_on(session, run_id) else "ended"
+            return await send_json(send, RunStarted(invocation_id=run_id, status=status))
         outcome = run.outcome
         if outcome is None:
             return await send_json(send, RunStarted(invocation_id=run_id, status="running"))
