@@ -1,5 +1,6 @@
 """The A2A client against agents, proxies and cards that do not behave (spec a2a 1, 4; FR-163, 177, 178, 181, 184; T105)."""
 
+import gc
 import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
@@ -480,6 +481,17 @@ async def test_a_reader_that_leaves_hangs_up():
                 break
         with anyio.fail_after(5):
             await fake.gone.wait()
+
+
+async def test_a_client_that_is_garbage_leaves_no_connection_open():
+    async with fake_agent() as fake:
+        for _ in range(5):
+            found: Any = A2AClient(fake.url)
+            found.itself = found  # only the garbage collector can take it
+            await found.card()
+            del found
+            gc.collect()  # a connection that is garbage, too, warns, and warnings fail
+            await anyio.lowlevel.checkpoint()
 
 
 async def test_a_reader_that_is_cancelled_hangs_up():

@@ -8,6 +8,7 @@ resolved. Knows nothing of A2A; errors never show a URL's query.
 import asyncio
 import ipaddress
 import socket
+import weakref
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -163,13 +164,21 @@ class Stream:
         return b"".join(pieces)
 
 
+_Sessions = dict[tuple[asyncio.AbstractEventLoop, bool], tuple[AsyncGenerator[aiohttp.ClientSession], Any]]
+
+
 class HttpClient:
-    """`idle_s`: how long a stream may be silent. Connections are limited by the runs that use them, not here."""
+    """`idle_s`: how long a stream may be silent. Connections are limited by the runs that use them, not here.
+
+    Sessions that nobody closed are closed by their event loop: when it ends, or when the client is garbage. For the latter
+    they must not be garbage at the same moment, so they are held from outside.
+    """
 
     def __init__(self, *, connect_s: float = 15.0, idle_s: float = 120.0) -> None:
         self._connect_s = connect_s
         self._idle_s = idle_s
-        self._open: dict[tuple[asyncio.AbstractEventLoop, bool], tuple[AsyncGenerator[aiohttp.ClientSession], Any]] = {}
+        self._open: _Sessions = {}
+        weakref.finalize(self, self._open.clear).atexit = False
 
     async def send(self, request: Outgoing, max_bytes: int) -> Answer:
         """The answer, whatever its status. TimedOut, TooLarge, Forbidden (an address that is not public), Unavailable."""
@@ -224,27 +233,28 @@ class HttpClient:
             return known[1]
         for other in [one for one in self._open if one[0].is_closed()]:
             del self._open[other]
-        holder = self._held(public_only)
+        holder = _held(self._connect_s, public_only)
         session = await anext(holder)
         self._open[key] = holder, session
         return session
-
-    async def _held(self, public_only: bool) -> AsyncGenerator[aiohttp.ClientSession]:
-        """A session, open until this generator is closed; a loop that ends closes its generators. Through a proxy the address
-        that is connected to cannot be known, so `public_only` uses none."""
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect_s)
-        connector = aiohttp.TCPConnector(limit=0, resolver=_PublicOnly() if public_only else None)
-        cookies = aiohttp.DummyCookieJar()
-        async with aiohttp.ClientSession(
-            timeout=timeout, connector=connector, cookie_jar=cookies, trust_env=not public_only
-        ) as session:
-            yield session
 
     async def aclose(self) -> None:
         """Close the sessions of the running event loop. Those of others are closed when their loops end."""
         loop = asyncio.get_running_loop()
         for key in [key for key in self._open if key[0] is loop]:
             await self._open.pop(key)[0].aclose()
+
+
+async def _held(connect_s: float, public_only: bool) -> AsyncGenerator[aiohttp.ClientSession]:
+    """A session, open until this generator is closed. Through a proxy the address that is connected to cannot be known, so
+    `public_only` uses none."""
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_s)
+    connector = aiohttp.TCPConnector(limit=0, resolver=_PublicOnly() if public_only else None)
+    cookies = aiohttp.DummyCookieJar()
+    async with aiohttp.ClientSession(
+        timeout=timeout, connector=connector, cookie_jar=cookies, trust_env=not public_only
+    ) as session:
+        yield session
 
 
 def _check_literal(url: str) -> None:
