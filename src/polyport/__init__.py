@@ -34,6 +34,7 @@ _HOMES = {
     "PolyportError": "polyport.errors",
     "ReadContext": "polyport.ports.agent",
     "RemoteAgent": "polyport.agents.remote",
+    "RemoteAgentTool": "polyport.agents.remote_tool",
     "RunConfig": "polyport.data.run",
     "RunContext": "polyport.ports.agent",
     "SequentialAgent": "polyport.agents.flows",

@@ -4,6 +4,7 @@ from polyport.agents.flows import ParallelAgent as ParallelAgent
 from polyport.agents.flows import SequentialAgent as SequentialAgent
 from polyport.agents.llm import LlmAgent as LlmAgent
 from polyport.agents.remote import RemoteAgent as RemoteAgent
+from polyport.agents.remote_tool import RemoteAgentTool as RemoteAgentTool
 from polyport.app import App as App
 from polyport.app import Reply as Reply
 from polyport.data.compaction import CompactionConfig as CompactionConfig

@@ -230,10 +230,10 @@ class App:
         for plugin in self.plugins:
             await plugin.close()
         for tree in self.trees.values():
-            for bound in tree.bounds():
-                for item in bound.tools:
-                    if not isinstance(item, Tool):
-                        await item.aclose()
+            agents = [agent for agent in tree.agents() if hasattr(agent, "aclose")]
+            toolsets = [item for bound in tree.bounds() for item in bound.tools if not isinstance(item, Tool)]
+            for connected in [*agents, *toolsets]:
+                await cast("Any", connected).aclose()
         await self._close_models()
         for store in (self.stores.sessions, self.stores.artifacts, self.stores.memory):
             if store is not None:
