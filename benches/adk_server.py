@@ -22,5 +22,6 @@ if __name__ == "__main__":
         memory_service_uri="memory://",
         use_local_storage=False,
         web=False,
+        a2a=options.a2a,
     )
     serve(app, options.fd)

@@ -26,10 +26,13 @@ def delete(path: str) -> bytes:
     return f"DELETE {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n".encode()
 
 
-def post(path: str, body: Any) -> bytes:
+def post(path: str, body: Any, more: str = "") -> bytes:
+    """`more`: further header lines, each with its end."""
     data = msgspec.json.encode(body)
-    head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: {len(data)}\r\n\r\n"
-    return head.encode() + data
+    head = (
+        f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: {len(data)}\r\n"
+    )
+    return f"{head}{more}\r\n".encode() + data
 
 
 def decode(body: bytes) -> Any:

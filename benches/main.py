@@ -13,16 +13,24 @@ import sys
 import time
 from pathlib import Path
 
+import a2a_rows
 import load
 import report
+import rows as common
 import servers
 import uvloop
-from rows import Group, Numbers, Pace, Row, groups
+from rows import Group, Numbers, Pace, Row
 from script import ANSWER
 from servers import ADK, CEILING, OURS, Server
 
 ADK_VERSION = "2.13.0"
+A2A_SDK = "1.3.0"
 SHARED = ["uvicorn", "uvloop", "httptools"]  # the same versions in both environments
+
+
+def groups() -> list[Group]:
+    """All rows, in the order of the table."""
+    return [*common.groups(), *a2a_rows.groups()]
 
 
 def say(text: str) -> None:
@@ -31,7 +39,8 @@ def say(text: str) -> None:
 
 def prepare_adk() -> None:
     """Make `.bench/adk` unless it is there with the right versions."""
-    wanted = [f"google-adk=={ADK_VERSION}", *[f"{name}=={importlib.metadata.version(name)}" for name in SHARED]]
+    shared = [f"{name}=={importlib.metadata.version(name)}" for name in SHARED]
+    wanted = [f"google-adk=={ADK_VERSION}", f"a2a-sdk[http-server]=={A2A_SDK}", *shared]
     folder = servers.BENCH / "adk"
     done = folder / "installed.txt"
     if done.exists() and done.read_text().split() == wanted:

@@ -6,7 +6,9 @@ import script
 from serving import arguments, serve
 
 from polyport import App, LlmAgent
+from polyport.cli.serve import calm_gc
 from polyport.data.content import Content, FunctionCall, Part, model_text
+from polyport.data.limits import Limits
 from polyport.data.model import ModelRequest, ModelResponse
 from polyport.ports.model import OnPartial
 
@@ -63,16 +65,23 @@ class Slow(Scripted):
         return _text(script.ANSWER)
 
 
-def app(sqlite: str) -> App:
+def app(sqlite: str, a2a: bool, window: int | None) -> App:
     agents = [
         LlmAgent(name="one", model=Scripted(), instruction=script.INSTRUCTION),
         LlmAgent(name="tool", model=ToolCaller(), instruction=script.INSTRUCTION, tools=[script.weather]),
         LlmAgent(name="sse", model=Streamer(), instruction=script.INSTRUCTION),
         LlmAgent(name="slow", model=Slow(), instruction=script.INSTRUCTION),
     ]
-    return App(agents, stores=f"sqlite:///{sqlite}" if sqlite else None)
+    return App(
+        agents,
+        stores=f"sqlite:///{sqlite}" if sqlite else None,
+        limits=Limits(history_window=window),
+        protocols=("rest", "a2a") if a2a else ("rest",),
+    )
 
 
 if __name__ == "__main__":
     options = arguments()
-    serve(app(options.sqlite).asgi, options.fd)
+    served = app(options.sqlite, options.a2a, options.window).asgi
+    calm_gc()  # as `polyport serve` does
+    serve(served, options.fd)

@@ -4,7 +4,7 @@ Used by `main.py`. A row is measured on one server at a time; `main.py` alternat
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 import load
@@ -51,13 +51,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Group:
-    """Rows measured on the same running servers. `store` "" means: `measure` starts its own."""
+    """Rows measured on the same running servers; `store` is as `servers.start` takes it, and "" means: `measure` starts its
+    own."""
 
     store: str
     rows: list[Row]
 
 
-async def _timed(
+async def timed(
     server: Server, pace: Pace, make: Callable[[int], Awaitable[list[bytes]]], concurrency: int, expect: Expect
 ) -> Numbers:
     """A short run to learn the speed, then one of about `pace.seconds`; `make(n)` prepares n requests."""
@@ -101,7 +102,7 @@ def _run(app: str, concurrency: int) -> Measure:
         async def make(count: int) -> list[bytes]:
             return [post("/run", run_body(app, i, "hello")) for i in await _sessions(server, app, count)]
 
-        return await _timed(server, pace, make, concurrency, Expect(ANSWER.encode()))
+        return await timed(server, pace, make, concurrency, Expect(ANSWER.encode()))
 
     return measure
 
@@ -114,7 +115,7 @@ def _run_sse(concurrency: int, app: str = "sse") -> Measure:
             ids = await _sessions(server, app, count)
             return [post("/run_sse", run_body(app, i, "hello", streaming=True)) for i in ids]
 
-        return await _timed(server, pace, make, concurrency, Expect(frames=PARTIALS + 1))
+        return await timed(server, pace, make, concurrency, Expect(frames=PARTIALS + 1))
 
     return measure
 
@@ -163,6 +164,17 @@ def _grown(size: int) -> Measure:
     return measure
 
 
+def _windowed(size: int) -> Measure:
+    """How much slower a run on a long session is than one on 10 events; the server has a history window."""
+    small, large = _grown(10), _grown(size)
+
+    async def measure(server: Server, pace: Pace) -> Numbers:
+        few, many = await small(server, pace), await large(server, pace)
+        return {**many, "times": many["p50_ms"] / few["p50_ms"], "errors": few["errors"] + many["errors"]}
+
+    return measure
+
+
 async def _known(server: Server, size: int, number: int) -> str:
     """A large session is imported once per server, a small one for each measurement."""
     if size < 1000:
@@ -178,7 +190,7 @@ def _create(concurrency: int) -> Measure:
         async def make(count: int) -> list[bytes]:
             return [post("/apps/one/users/c/sessions", {"state": {"city": "Tokyo"}})] * count
 
-        return await _timed(server, pace, make, concurrency, Expect(b'"id"'))
+        return await timed(server, pace, make, concurrency, Expect(b'"id"'))
 
     return measure
 
@@ -190,7 +202,7 @@ def _get(concurrency: int) -> Measure:
         async def make(count: int) -> list[bytes]:
             return [load.get(f"/apps/one/users/u/sessions/{session}")] * count
 
-        return await _timed(server, pace, make, concurrency, Expect(b"sentence 19"))
+        return await timed(server, pace, make, concurrency, Expect(b"sentence 19"))
 
     return measure
 
@@ -205,7 +217,7 @@ def _list(concurrency: int) -> Measure:
         async def make(count: int) -> list[bytes]:
             return [load.get(path)] * count
 
-        return await _timed(server, pace, make, concurrency, Expect(b"Tokyo"))
+        return await timed(server, pace, make, concurrency, Expect(b"Tokyo"))
 
     return measure
 
@@ -277,7 +289,7 @@ def _store_groups(store: str) -> list[Group]:
 
 
 def groups() -> list[Group]:
-    """All rows, in the order of the table."""
+    """The rows of sessions, runs and streams over REST, and of the process."""
     every = (ADK, OURS, CEILING)
     slow = [
         Row(
@@ -306,6 +318,19 @@ def groups() -> list[Group]:
         Row("start/cold", "cold start to the first 200", "cold_s", "s", _cold, ratio=5.6, limit=0.30, kinds=every),
         Row("start/idle", "memory when idle", "idle_mb", "MB", _cold, ratio=2.6, limit=45, kinds=every),
     ]
+    windowed = Row(
+        "window/grown/5000",
+        "/run on 5,000 events, history window of 20",
+        "times",
+        "x of 10 events",
+        _windowed(5000),
+        limit=2,
+        kinds=(OURS,),
+    )
+    window = [
+        windowed,
+        replace(windowed, key="window/grown/5000/p50", title="the same", metric="p50_ms", unit="ms p50", limit=0),
+    ]
     ceiling = [
         Row(
             "ceiling/json",
@@ -329,6 +354,7 @@ def groups() -> list[Group]:
     return [
         *_store_groups("memory"),
         *_store_groups("sqlite"),
+        Group("window", window),
         *[Group("memory", [row]) for row in slow],
         Group("", start),
         Group("memory", ceiling),

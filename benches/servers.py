@@ -23,6 +23,8 @@ COMMANDS = {
     OURS: [sys.executable, str(HERE / "our_server.py")],
     CEILING: [sys.executable, str(HERE / "ceiling.py")],
 }
+OPTIONS = {"a2a": ["--a2a"], "window": ["--window", "20"]}
+"""What a store other than "memory" and "sqlite" means: a server in memory with these options."""
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -89,7 +91,8 @@ class Server:
 
 
 def start(kind: str, store: str = "memory") -> Server:
-    """Start a server; it takes connections at once and answers them when it is ready. `store`: "memory" or "sqlite"."""
+    """Start a server; it takes connections at once and answers them when it is ready. `store`: "memory", "sqlite" or a key
+    of OPTIONS."""
     work = BENCH / "run"
     work.mkdir(parents=True, exist_ok=True)
     command = list(COMMANDS[kind])
@@ -98,6 +101,7 @@ def start(kind: str, store: str = "memory") -> Server:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         command += ["--sqlite", str(folder / "sessions.db")]
+    command += OPTIONS.get(store, [])
     server_core, client_core = cores()
     log = work / f"{kind}.log"
     with socket.socket() as listener, log.open("wb") as out:

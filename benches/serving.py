@@ -12,10 +12,13 @@ import uvicorn
 
 
 def arguments() -> argparse.Namespace:
-    """`--fd N` (the listening socket) and `--sqlite FILE` (absent: sessions in memory)."""
+    """`--fd N` (the listening socket), `--sqlite FILE` (absent: sessions in memory), `--a2a` (serve A2A beside REST) and
+    `--window N` (Polyport only: how many of the newest events go into prompts)."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--fd", type=int, required=True)
     parser.add_argument("--sqlite", default="")
+    parser.add_argument("--a2a", action="store_true")
+    parser.add_argument("--window", type=int)
     return parser.parse_args()
 
 
