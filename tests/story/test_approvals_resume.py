@@ -86,6 +86,16 @@ async def test_FR_123_FR_124_a_sequence_goes_on_where_it_asked_and_runs_to_its_e
     assert [len(model(a).requests) for a in (planner, executor, validator)] == [2, 2, 1]
 
 
+async def test_FR_123_text_beside_an_approval_does_not_begin_the_sequence_anew(serve: Serve):
+    till = Till()
+    planner, executor = llm("planner", "planned"), asks("executor", 2, "executed", till=till)
+    async with serve(SequentialAgent(name="app", sub_agents=[planner, executor])) as talk:
+        (request,) = requests(await talk.run("go"))
+        message = together(approve(request), {"parts": [{"text": "and be quick"}]})
+        assert spoken(await talk.run(message)) == [("executor", "executed")]
+    assert till.paid == [2] and any("be quick" in line for line in model(executor).prompt())
+
+
 async def test_FR_135_a_sequence_in_a_sequence(serve: Serve):
     till = Till()
     inner = SequentialAgent(name="inner", sub_agents=[llm("a", "a"), asks("b", 5, "b", till=till), llm("c", "c")])
@@ -112,6 +122,17 @@ async def test_a_loop_goes_on_in_its_round_and_does_not_carry_out_a_call_twice(s
     async with serve(LoopAgent(name="app", sub_agents=[one, two], max_iterations=2)) as talk:
         (request,) = requests(await talk.run("go"))
         assert texts(await talk.run(approve(request))) == ["2", "1 again", "2 again"]
+    assert till.paid == [5]
+
+
+async def test_a_hand_over_that_had_to_wait_is_done_once(serve: Serve):
+    till = Till()
+    helper = llm("helper", "helped")
+    both = [call("pay", {"amount": 5}, "c1"), call("transfer_to_agent", {"agent_name": "helper"}, "c2")]
+    first = llm("first", both, "second round", tools=till.tools, sub_agents=[helper])
+    async with serve(LoopAgent(name="app", sub_agents=[first], max_iterations=2)) as talk:
+        (request,) = requests(await talk.run("go"))
+        assert spoken(await talk.run(approve(request))) == [("helper", "helped"), ("first", "second round")]
     assert till.paid == [5]
 
 
@@ -169,6 +190,7 @@ async def test_FR_132_a_call_of_its_own_and_one_inside_an_agent_tool_wait_side_b
         else:
             half = await talk.run(own if order == "own first" else inner)
             assert "all done" not in texts(half) and len(model(root).requests) == 1
+            assert "interrupted" not in str(half), "what waits for a human was not at work"
             done = await talk.run(inner if order == "own first" else own)
         assert texts(done)[-1] == "all done"
     assert sorted(till.paid) == [1, 5]
@@ -186,6 +208,20 @@ async def test_an_agent_tool_may_need_an_approval_itself_and_its_agent_another_o
         assert inner["args"]["originalFunctionCall"]["name"] == "pay" and till.paid == []
         assert texts(await talk.run(approve(inner)))[-1] == "It is bought."
     assert till.paid == [5] and len(model(buyer).requests) == 2
+
+
+async def test_an_agent_tool_that_is_at_work_is_not_lost_when_another_call_is_approved(serve: Serve):
+    till = Till()
+    buyer = asks("buyer", 5, "bought", till=till)
+    both = [call("buyer", {"request": "buy"}, "t1"), call("pay", {"amount": 1}, "own")]
+    root = llm("app", both, "all done", tools=[*till.tools, confirm(AgentTool(buyer))])
+    async with serve(root) as talk:
+        asked = {r["args"]["originalFunctionCall"]["id"]: r for r in requests(await talk.run("go"))}
+        (inner,) = requests(await talk.run(approve(asked["t1"])))
+        half = await talk.run(approve(asked["own"]))
+        assert "interrupted" not in str(half) and len(model(root).requests) == 1
+        assert texts(await talk.run(approve(inner)))[-1] == "all done"
+    assert till.paid == [1, 5]
 
 
 # ---- restarts, other processes
@@ -490,6 +526,55 @@ async def test_DESIGN_7_a_resumed_parallel_branch_keeps_waiting_for_its_own_answ
         assert texts(await resumed(talk, first[0]["invocationId"])) == ["p"]
         assert texts(await talk.run(approve(asked["c-q"]))) == ["q"]
     assert till.paid == [1, 2]
+
+
+async def test_DESIGN_7_a_resumed_branch_whose_step_is_half_answered_keeps_waiting(serve: Serve):
+    till, store = Till(), Dying()
+    p = llm("p", [call("pay", {"amount": 1}, "a"), call("pay", {"amount": 2}, "b")], "p", tools=till.tools)
+    both = ParallelAgent(name="both", sub_agents=[p, asks("q", 3, "q", "q", till=till)])
+    async with serve(SequentialAgent(name="app", sub_agents=[both, llm("last", "last")]), stores=Stores(store)) as talk:
+        first = await talk.run("go")
+        asked = {r["args"]["originalFunctionCall"]["id"]: r for r in requests(first)}
+        store.left = 4  # the answers and both responses are stored, what q says then is not
+        await talk.sse(together(approve(asked["a"]), approve(asked["c-q"])))
+        store.left = 10**6
+        assert texts(await resumed(talk, first[0]["invocationId"])) == ["q"], "p waits, so the last one does"
+        assert texts(await talk.run(approve(asked["b"]))) == ["p", "last"]
+    assert sorted(till.paid) == [1, 2, 3]
+
+
+async def test_DESIGN_7_a_call_that_was_lost_does_not_hold_up_or_repeat_the_others_of_its_step(serve: Serve):
+    """The run dies after the first call was carried out; nobody resumes it, but the second one is approved."""
+    till, store = Till(), Dying()
+    agent = llm("app", [call("pay", {"amount": 1}, "a"), call("pay", {"amount": 2}, "b")], "end", tools=till.tools)
+    async with serve(agent, stores=Stores(store)) as talk:
+        one, two = requests(await talk.run("go"))
+        store.left = 2
+        await talk.sse(approve(one))
+        store.left = 10**6
+        assert till.paid == [1]
+        assert texts(await talk.run(approve(two))) == ["end"]
+    assert till.paid == [1, 2]
+    lost, paid = model(agent).requests[1].contents[-1].responses
+    assert lost.response is not None and lost.response["interrupted"] is True and paid.response == {"paid": 2}
+
+
+async def test_DESIGN_7_a_lost_call_beside_an_agent_tool_is_not_carried_out_again(serve: Serve):
+    till, store = Till(), Dying()
+    buyer = asks("buyer", 5, "bought", till=till)
+    both = [call("pay", {"amount": 1}, "own"), call("buyer", {"request": "buy"}, "t1")]
+    root = llm("app", both, "end", tools=[*till.tools, AgentTool(buyer)])
+    async with serve(root, stores=Stores(store)) as talk:
+        asked = {r["args"]["originalFunctionCall"]["id"]: r for r in requests(await talk.run("go"))}
+        store.left = 2
+        await talk.sse(approve(asked["own"]))
+        store.left = 10**6
+        assert till.paid == [1]
+        assert texts(await talk.run(approve(asked["c-buyer"])))[-1] == "end"
+    assert till.paid == [1, 5]
+    lost, bought = model(root).requests[1].contents[-1].responses
+    assert lost.response is not None and lost.response["interrupted"] is True
+    assert bought.response == {"result": "bought"}
 
 
 async def test_after_an_interrupted_execution_the_model_does_not_hear_that_the_call_still_waits(

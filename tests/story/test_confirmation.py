@@ -370,7 +370,8 @@ async def test_core_82_a_call_id_that_comes_twice_in_one_answer_is_carried_out_o
     agent, _ = scripted([call("pay", {"amount": 1}, "x"), call("pay", {"amount": 1}, "x")], "ok", tools=[till.tool()])
     async with serve(agent) as talk:
         (request,) = requests(await talk.run("go"))
-        assert texts(await talk.run(approve(request))) == ["ok"]
+        done = await talk.run(approve(request))
+        assert texts(done) == ["ok"] and results(done) == [{"paid": 1}]
     assert till.paid == [1]
 
 
@@ -421,6 +422,37 @@ async def test_a_long_running_tool_may_be_approved_and_then_take_its_time(serve:
         assert begun == [1] and texts(started) == [] and len(model.requests) == 1
         assert texts(await talk.run(answer("c1", "build", {"ok": True}))) == ["built"]
     assert model.prompt()[-1] == "user: result build {'ok': True}"
+
+
+async def test_a_long_running_call_beside_an_approval_still_waits_after_it(scripted: Any):
+    @tool(long_running=True)
+    def build() -> None:
+        """Build."""
+
+    till = Till()
+    both = [call("pay", {"amount": 5}, "c1"), call("build", {}, "c2")]
+    agent, model = scripted(both, "paid, and it is being built", "built", tools=[till.tool(), build])
+    app = App(agent)
+    first = await app.ask("go", session="s1")
+    got = await app.ask(said(first.events[-1].calls[0].id, ASK, {"confirmed": True}), session="s1")
+    assert (got.text, got.outcome.status) == ("paid, and it is being built", "paused")
+    got = await app.ask(said("c2", "build", {"ok": True}), session="s1")
+    assert (got.text, got.outcome.status) == ("built", "finished")
+    model.check()
+
+
+async def test_an_id_that_waits_for_an_approval_may_be_used_again_by_a_long_running_call(scripted: Any):
+    @tool(long_running=True)
+    def build() -> None:
+        """Build."""
+
+    agent, _ = scripted(
+        call("pay", {"amount": 5}, "call_0"), call("build", {}, "call_0"), "built", tools=[Till().tool(), build]
+    )
+    app = App(agent)
+    await app.ask("pay", session="s1")
+    await app.ask("build", session="s1")
+    assert (await app.ask(said("call_0", "build", {"ok": True}), session="s1")).text == "built"
 
 
 async def test_before_tool_may_ask_for_an_approval_in_the_tools_place(serve: Serve, scripted: Any):

@@ -16,6 +16,7 @@ from polyport.data.content import FunctionCall, FunctionResponse
 from polyport.data.event import Event, ToolConfirmation
 from polyport.data.session import Session
 from polyport.engine.pause import canonical, records_of, seal
+from polyport.engine.scopes import answered_ids
 from polyport.errors import BadRequest, Conflict
 from polyport.ports.agent import RunContext
 
@@ -125,22 +126,27 @@ def sealed_call(session: Session, request: Request, secret: bytes) -> Place:
 
 
 class AnsweredStep(NamedTuple):
-    """A model's answer whose calls waited. `ready` are the calls that may be carried out now, in their order; `waits` says
-    whether others of it still wait."""
+    """A model's answer whose calls waited. `ready` are the calls that may be carried out now, in their order; `lost` those that
+    were to be carried out before, and have no response; `waits` says whether others of it still wait."""
 
     event: Event
     ready: list[FunctionCall]
+    lost: list[FunctionCall]
     replies: dict[str, Reply]
     waits: bool
 
 
 def answered_steps(ctx: RunContext, agent: str) -> list[AnsweredStep]:
-    """The steps of an agent of which the newest user message has answered something, oldest first. A call that has got its
+    """The steps of an agent of which the message of this run has answered something, oldest first. A call that has got its
     response since is not carried out again; nor is one whose request cannot be verified."""
-    events = ctx.session.events
+    events, message = ctx.session.events, ctx.scope.user_content
     newest = next((at for at in range(len(events) - 1, -1, -1) if _speaks(events[at], ctx.isolation_scope)), -1)
     if newest < 0 or not events[newest].responses:
         return []
+    if not ctx.scope.resumed:  # else an answer that an earlier run took in would be acted on again
+        said = {r.id for r in message.responses} if message is not None else set[str]()
+        if not any(r.id in said for r in events[newest].responses):
+            return []
     mine = _requests_of(ctx, agent)
     if not any(r.answered_at == newest for r in mine):
         return []
@@ -195,8 +201,11 @@ def _speaks(event: Event, scope: str) -> bool:
 
 
 def _step(ctx: RunContext, event: Event, newest: int, asked: Mapping[str, list[Request]]) -> AnsweredStep:
-    done = {r.id for e in ctx.session.events[newest + 1 :] if e.author == event.author for r in e.responses}
+    events = ctx.session.events
+    done = {r.id for e in events[newest + 1 :] if e.author == event.author for r in e.responses}
+    answered = answered_ids(events, event)
     ready: list[FunctionCall] = []
+    lost: list[FunctionCall] = []
     for call in event.calls:
         about = asked.get(call.id)
         if about is None or call.id in done or any(r.answer is None for r in about):
@@ -204,9 +213,12 @@ def _step(ctx: RunContext, event: Event, newest: int, asked: Mapping[str, list[R
         done.add(call.id)  # an id counts once
         if any(r.answered_at == newest for r in about):
             ready.append(call)
+        elif call.id not in answered:
+            lost.append(call)
     return AnsweredStep(
         event,
         ready,
+        lost,
         {call.id: _reply(ctx, asked[call.id]) for call in ready},
         any(r.answer is None for about in asked.values() for r in about),
     )

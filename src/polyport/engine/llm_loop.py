@@ -120,7 +120,10 @@ class Turn:
             again = [c for c in again if self._idempotent(c) or _declined(step.replies[c.id])]
         done = await run_calls(self.ctx, self.agent, self.box, again, step.replies)
         begun = {c.id for c in again if c.name in self.box.by_name and self.box.by_name[c.name].long_running}
-        event = _complete(self.ctx, done, step.ready, begun)
+        lost = [c for c in step.lost if not isinstance(self.box.by_name.get(c.name), Delegate)]
+        place = {c.id: n for n, c in enumerate(step.event.calls)}
+        due = sorted([*step.ready, *lost], key=lambda c: place[c.id])
+        event = _complete(self.ctx, done, due, begun)
         if event is not None and (step.waits or all(r.response == BEGUN for r in event.responses)):
             event.actions.skip_summarization = True  # nothing follows now
         return (await self._commit(step.event, done._replace(event=event)))[0]
@@ -173,12 +176,13 @@ class Turn:
         events, reopened = ctx.session.events, ctx.scope.reopened
         answered, told = answered_ids(events, asked), told_ids(events, asked)
         left = [c for c in asked.calls if c.id not in asked.long_running_tool_ids and c.id not in answered]
-        left = [c for c in left if c.id in reopened or c.id not in told]
+        replies = replies_to(ctx, asked) if told else {}
+        left = [c for c in left if c.id in reopened or c.id not in told or c.id in replies]
         if not ctx.goes_on:
             left = [c for c in left if c.id in reopened or not isinstance(tools.get(c.name), Delegate)]
         reopened.difference_update(c.id for c in asked.calls)
         again = [c for c in left if self._idempotent(c)]
-        done = await run_calls(ctx, self.agent, self.box, again, replies_to(ctx, asked) if told else {})
+        done = await run_calls(ctx, self.agent, self.box, again, replies)
         if ctx.goes_on:
             done = _without_requests(done)
         return (await self._commit(asked, done._replace(event=_complete(ctx, done, left, ()))))[0]

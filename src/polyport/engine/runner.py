@@ -161,7 +161,6 @@ class Engine:
                 now = await self.stores.sessions.get(session.key)
                 refuse_answered(now, answers)
                 session.events[:], session.revision, session.fence = now.events, now.revision, now.fence
-                session.state.clear()
                 session.state.update(now.state)
 
     async def _after_run(self, ctx: RunContext) -> Exception | None:
