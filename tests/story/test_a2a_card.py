@@ -324,6 +324,16 @@ async def test_a2a_T009_FR_182_the_extended_card(binding: str):
             assert response.headers["cache-control"] == "private, no-store"
 
 
+async def test_a2a_T009_over_grpc_alone_only_grpc_has_a_place():
+    async with wired("grpc", llm(), card=CardConfig(extended=for_caller)) as wire:
+        card = await extended(wire, Said(caller="ann"))
+        assert {i["protocolBinding"] for i in card["supportedInterfaces"]} == {"GRPC"}
+    async with wired("grpc", llm(), card=CardConfig(extended=for_caller, url="https://a.test")) as wire:
+        card = await extended(wire, Said(caller="ann"))
+        assert card["supportedInterfaces"][0]["url"] == "https://a.test/a2a/app"
+        assert card["supportedInterfaces"][2]["url"] == f"a.test:{wire.server.grpc.port}"
+
+
 async def test_a2a_T083_the_extended_card_in_0_3():
     config = CardConfig(extended=for_caller, extended_for_all=True)
     async with wired("rest", llm(), card=config) as wire:

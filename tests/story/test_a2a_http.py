@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from polyport import Agent, App, LlmAgent, make_tool
@@ -323,6 +324,31 @@ async def test_a2a_T044_silence_is_filled_with_comments(binding: str):
                 if text.count(b": ping\n\n") == 2:
                     gate.go.set()
         assert b"TASK_STATE_COMPLETED" in text
+
+
+@http_bindings
+async def test_a2a_a_stream_that_breaks_off_says_why(binding: str):
+    gate = Gate()
+    async with wired(binding, waiting(gate, "done"), stream_s=0.01) as wire:
+        error = await refused(wire, "SendStreamingMessage", {"message": message()})
+        assert (error.code in (-32603, 504), error.reason) == (True, "TIMEOUT")
+        assert "stream_s" in error.message
+        task = (await wire.call("ListTasks", {}))["tasks"][0]
+        assert state(task) == "working"
+        gate.go.set()
+        await ended(wire, task["id"], "completed")
+
+
+@bindings
+async def test_a2a_T039_a_reader_that_is_too_slow_is_told(binding: str):
+    pieces = [f"{n} " for n in range(200)]
+    agent = LlmAgent(name="app", model=ScriptedModel(chunks(*pieces)))
+    async with wired(binding, agent, settings=A2aSettings(feed_items=5)) as wire:
+        # Two hundred pieces come at once, and a stream may be five behind.
+        error = await refused(wire, "SendStreamingMessage", {"message": message()})
+        assert (error.code in (-32603, 429, "RESOURCE_EXHAUSTED"), error.reason) == (True, "LIMIT_EXCEEDED")
+        task = (await wire.call("ListTasks", {"includeArtifacts": True}))["tasks"][0]
+        assert task["artifacts"][0]["parts"] == [{"text": "".join(pieces)}]
 
 
 # ---- sends and follow-ups

@@ -12,7 +12,7 @@ from polyport.stores.memory import MemorySessions
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-def banner(app: App, host: str, port: int, db: str | None) -> str:
+def banner(app: App, host: str, port: int, db: str | None, *, a2a: bool = False) -> str:
     """The lines for people; the first ends with the URL."""
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{port}"
@@ -30,6 +30,7 @@ def banner(app: App, host: str, port: int, db: str | None) -> str:
             f"Polyport serves {', '.join(app.trees)} on {url}",
             f"  for people   {local}/docs",
             f"  REST + SSE   {local} (and {local}/api)",
+            *([f"  A2A          {local}/.well-known/agent-card.json"] if a2a else []),
             f"  sessions     {kept}",
             "Try:",
             f"  curl -X POST {session}",

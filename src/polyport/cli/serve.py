@@ -152,7 +152,7 @@ def serve_forever(options: ServeOptions) -> None:
         )
     listener = listen(options.host, options.port)  # so does a port in use
     options.port = listener.getsockname()[1]
-    text = banner(app, options.host, options.port, options.db)
+    text = banner(app, options.host, options.port, options.db, a2a=options.a2a)
 
     def ready() -> None:
         try:
@@ -263,6 +263,8 @@ def _protocols(options: ServeOptions) -> list[str | Mountable]:
 
 
 def _a2a(options: ServeOptions) -> Mountable:
+    if options.workers > 1 and (options.push or options.grpc_port == 0):
+        raise ConfigError("--push, and a --grpc-port of 0, are for one process: serve them with --workers 1")
     from polyport.protocols.a2a.mount import A2a  # needed by this choice only
     from polyport.protocols.a2a.push_settings import PushSettings
 

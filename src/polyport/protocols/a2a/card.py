@@ -36,7 +36,8 @@ from polyport.wire.a2a_card import (
 from polyport.wire.a2a_translate import EXTENSION
 from polyport.wire.a2a_v03_card import union_card
 
-BINDINGS = ("JSONRPC", "HTTP+JSON", "GRPC")
+BINDINGS = ("JSONRPC", "HTTP+JSON")
+"""Those over HTTP."""
 KEPT = 64
 """How many cards are kept, for as many base URLs; a caller chooses among those that the guard admits."""
 MODES = ("text/plain", "application/json")
@@ -156,11 +157,11 @@ class Card:
         return Document(encode(union_card(card) if union else card), etag.encode())
 
     def _located(self, card: AgentCard, base: str) -> AgentCard:
-        """The card with the interfaces that are served, in order of preference."""
+        """The card with the interfaces that are served, in order of preference. Without a base only gRPC has a place."""
         url = base + self._place.path
         found: list[AgentInterface] = []
         for version in self._settings.versions:
-            for binding in BINDINGS[:2]:
+            for binding in BINDINGS if base else ():
                 found.append(AgentInterface(url=url, protocol_binding=binding, protocol_version=version))
             if self._place.grpc_port:
                 host = f"{_host(base)}:{self._place.grpc_port}"

@@ -79,6 +79,8 @@ def call_of(edge: Edge, request: Request, spoken: str, tenant: str = "") -> Call
 
 def version_of(handler: A2aHandler, said: str, spoken: str) -> str:
     """The version of a call: what it says, or what it speaks. "" when it says nothing and that is taken for 1.0."""
+    if said == spoken:
+        return said
     if not said.strip():
         if spoken == V1 and handler.settings.strict_version:
             raise VersionNotSupported("a call without A2A-Version is one of A2A 0.3; send A2A-Version: 1.0")

@@ -56,8 +56,10 @@ class GrpcServer:
     @asynccontextmanager
     async def serving(self) -> AsyncGenerator[None]:
         """Take calls inside the block. ConfigError when the address cannot be had."""
-        size = self._behind.limits.body_bytes
-        server: Any = grpc.aio.server(options=[("grpc.max_receive_message_length", size)])
+        limits = self._behind.limits
+        server: Any = grpc.aio.server(
+            options=[("grpc.max_receive_message_length", limits.body_bytes)], maximum_concurrent_rpcs=limits.max_runs
+        )
         server.add_generic_rpc_handlers((_Handlers(self._behind),))
         try:
             self.port = server.add_insecure_port(self._listen)
