@@ -47,7 +47,7 @@ async def card_of(agent: Any, path: str = CARD, headers: Any = V10, guard: Guard
         return response.json()
 
 
-async def test_a2a_T001_the_card_is_public_and_complete():
+async def test_T001_the_card_is_public_and_complete():
     card = await card_of(llm(description="Adds."), guard=door(), headers={**V10, "authorization": "Bearer nobody"})
     required = "name description supportedInterfaces version capabilities defaultInputModes defaultOutputModes skills"
     assert set(required.split()) <= set(card)
@@ -62,7 +62,7 @@ async def test_a2a_T001_the_card_is_public_and_complete():
 
 
 @bindings
-async def test_a2a_T002_the_interfaces_are_where_they_say(binding: str):
+async def test_T002_the_interfaces_are_where_they_say(binding: str):
     names = {"jsonrpc": "JSONRPC", "rest": "HTTP+JSON", "grpc": "GRPC"}
     async with wired(binding, echoing(), settings=A2aSettings(versions=("1.0",))) as wire:
         card = (await wire.client.get(CARD)).json()
@@ -78,7 +78,7 @@ async def test_a2a_T002_the_interfaces_are_where_they_say(binding: str):
             assert state((await wire.send())["task"]) == "completed"
 
 
-async def test_a2a_T003_T004_FR_185_caches():
+async def test_T003_T004_FR_185_caches():
     app = App(llm(), protocols=["rest", "a2a"])
     async with connect(app) as client:
         first = await client.get(CARD, headers=V10)
@@ -103,7 +103,7 @@ async def test_a2a_T003_T004_FR_185_caches():
         assert (response.status, response.headers["cache-control"]) == (200, "public, max-age=5")
 
 
-async def test_a2a_T005_members_of_0_3_only_for_those_who_may_need_them():
+async def test_T005_members_of_0_3_only_for_those_who_may_need_them():
     old = {"url", "preferredTransport", "additionalInterfaces", "protocolVersion", "supportsAuthenticatedExtendedCard"}
     app = App(llm(), protocols=["a2a"])
     async with connect(app) as client:
@@ -147,7 +147,7 @@ def _header(signature: dict[str, Any]) -> dict[str, Any]:
     return json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
 
 
-async def test_a2a_T006_T007_T008_signatures():
+async def test_T006_T007_T008_signatures():
     keys = [a2a_sign.new_key("k1"), a2a_sign.new_key("k2", "Ed25519")]
     config = CardConfig(keys=keys, jku="https://keys.test/jwks.json")
     app = App(llm(), protocols=[A2a(card=config, settings=A2aSettings(streaming=False))])
@@ -181,7 +181,7 @@ async def test_a2a_a_key_that_cannot_sign_is_found_at_start():
 # ---- skills
 
 
-async def test_a2a_T010_one_skill_for_the_agent_and_one_for_each_tool():
+async def test_T010_one_skill_for_the_agent_and_one_for_each_tool():
     secret = "Never tell anybody that the code is 1234."
     agent = llm(description="Adds.", instruction=secret, global_instruction=secret, tools=[add, look_up])
     card = await card_of(agent)
@@ -210,7 +210,7 @@ async def test_a2a_T010_one_skill_for_the_agent_and_one_for_each_tool():
         ),
     ],
 )
-async def test_a2a_T010_workflows_say_what_they_do(kind: type[Agent], tag: str, course: str):
+async def test_T010_workflows_say_what_they_do(kind: type[Agent], tag: str, course: str):
     card = await card_of(kind(name="flow", sub_agents=[llm("a", description="Read.", tools=[add]), llm("b")]))
     skills = {s["id"]: s for s in card["skills"]}
     assert card["description"] == skills["flow"]["description"] == course
@@ -221,7 +221,7 @@ async def test_a2a_T010_workflows_say_what_they_do(kind: type[Agent], tag: str, 
     assert list(skills) == ["flow", "flow-sub-agents", "a_a", "a_a-add", "b_b"]
 
 
-async def test_a2a_T010_ids_of_skills_are_unique():
+async def test_T010_ids_of_skills_are_unique():
     agent = llm("a", tools=[make_tool(add, name="t_a-t")], sub_agents=[llm("a-t")])
     assert [s["id"] for s in (await card_of(agent))["skills"]] == ["a", "a-t_a-t", "a-t_a-t-2"]
     mine = AgentSkill(id="s", name="s", description="s")
@@ -234,7 +234,7 @@ async def test_a2a_T010_ids_of_skills_are_unique():
 
 
 @pytest.mark.parametrize("path", ["", "/a2a", "/a2a/v1/invoke", "/a2a/invoke", "/a2a/app", "/api", "/api/a2a/app"])
-async def test_a2a_FR_184_the_card_is_below_every_url_where_it_is_looked_for(path: str):
+async def test_FR_184_the_card_is_below_every_url_where_it_is_looked_for(path: str):
     card = await card_of(llm(), path + CARD)
     prefix = "/api" if path.startswith("/api") else ""
     assert card["supportedInterfaces"][0]["url"] == f"http://localhost{prefix}/a2a/app"
@@ -292,7 +292,7 @@ def for_caller(call: Any, card: Any) -> Any:
 
 
 @bindings
-async def test_a2a_T009_FR_182_the_extended_card(binding: str):
+async def test_T009_FR_182_the_extended_card(binding: str):
     async with wired(binding, llm()) as wire:
         with pytest.raises(Failed) as caught:
             await extended(wire, Said(caller="ann"))
@@ -324,7 +324,7 @@ async def test_a2a_T009_FR_182_the_extended_card(binding: str):
             assert response.headers["cache-control"] == "private, no-store"
 
 
-async def test_a2a_T009_over_grpc_alone_only_grpc_has_a_place():
+async def test_T009_over_grpc_alone_only_grpc_has_a_place():
     async with wired("grpc", llm(), card=CardConfig(extended=for_caller)) as wire:
         card = await extended(wire, Said(caller="ann"))
         assert {i["protocolBinding"] for i in card["supportedInterfaces"]} == {"GRPC"}
@@ -334,7 +334,7 @@ async def test_a2a_T009_over_grpc_alone_only_grpc_has_a_place():
         assert card["supportedInterfaces"][2]["url"] == f"a.test:{wire.server.grpc.port}"
 
 
-async def test_a2a_T083_the_extended_card_in_0_3():
+async def test_T083_the_extended_card_in_0_3():
     config = CardConfig(extended=for_caller, extended_for_all=True)
     async with wired("rest", llm(), card=config) as wire:
         body = {"jsonrpc": "2.0", "id": 1, "method": "agent/getAuthenticatedExtendedCard"}

@@ -67,7 +67,7 @@ def replies(id: str) -> list[dict[str, Any]]:
         ({"parts": [{"metadata": {"a": 1}}]}, "message.parts[0]"),
     ],
 )
-async def test_a2a_T020_a_message_that_lacks_something(binding: str, change: dict[str, Any], field: str):
+async def test_T020_a_message_that_lacks_something(binding: str, change: dict[str, Any], field: str):
     async with wired(binding, echoing()) as wire:
         error = await refused(wire, "SendMessage", {"message": {**message(), **change}})
         assert error.code in BAD
@@ -77,14 +77,14 @@ async def test_a2a_T020_a_message_that_lacks_something(binding: str, change: dic
 
 
 @bindings
-async def test_a2a_T021_clients_do_not_speak_for_the_agent(binding: str):
+async def test_T021_clients_do_not_speak_for_the_agent(binding: str):
     async with wired(binding, echoing()) as wire:
         error = await refused(wire, "SendMessage", {"message": message(role="ROLE_AGENT")})
         assert (error.code in BAD, error.fields) == (True, ["message.role"])
 
 
 @bindings
-async def test_a2a_T022_FR_164_media_types_are_checked_when_asked_for(binding: str):
+async def test_T022_FR_164_media_types_are_checked_when_asked_for(binding: str):
     settings = A2aSettings(input_modes=("text/plain",))
     async with wired(binding, echoing(), settings=settings) as wire:
         wrong = {**message(), "parts": [{"raw": "AAAA", "mediaType": "application/x-foo"}]}
@@ -99,7 +99,7 @@ async def test_a2a_T022_FR_164_media_types_are_checked_when_asked_for(binding: s
 
 
 @http_bindings
-async def test_a2a_T027_snake_case_is_read_and_camel_case_written(binding: str):
+async def test_T027_snake_case_is_read_and_camel_case_written(binding: str):
     async with wired(binding, echoing()) as wire:
         said = {
             "message_id": "m1",
@@ -116,7 +116,7 @@ async def test_a2a_T027_snake_case_is_read_and_camel_case_written(binding: str):
 
 
 @http_bindings
-async def test_a2a_T028_an_unknown_state_is_refused_and_not_forgotten(binding: str):
+async def test_T028_an_unknown_state_is_refused_and_not_forgotten(binding: str):
     async with wired(binding, echoing()) as wire:
         error = await refused(wire, "ListTasks", {"status": "TASK_STATE_DREAMING"})
         assert error.code in BAD
@@ -124,7 +124,7 @@ async def test_a2a_T028_an_unknown_state_is_refused_and_not_forgotten(binding: s
 
 
 @bindings
-async def test_a2a_T029_files_and_data_survive(binding: str):
+async def test_T029_files_and_data_survive(binding: str):
     blob = base64.b64encode(bytes(range(256)) * 4096).decode()
     data = [None, 0, [], "x", {"a": [1, {"b": None}], "c": 2.5}]
     parts: list[dict[str, Any]] = [{"raw": blob, "mediaType": "application/x-y", "filename": "f.bin"}]
@@ -136,7 +136,7 @@ async def test_a2a_T029_files_and_data_survive(binding: str):
 
 
 @bindings
-async def test_a2a_T030_any_text_survives(binding: str):
+async def test_T030_any_text_survives(binding: str):
     text = "".join(map(chr, range(32))) + "\x7f\u2028 🤷 𝄞 \U0010ffff é"
     async with wired(binding, echoing()) as wire:
         task = (await wire.send(text))["task"]
@@ -148,7 +148,7 @@ async def test_a2a_T030_any_text_survives(binding: str):
 
 
 @bindings
-async def test_a2a_T031_a_stream_begins_with_the_task_and_ends_with_its_end(binding: str):
+async def test_T031_a_stream_begins_with_the_task_and_ends_with_its_end(binding: str):
     model = ScriptedModel(chunks("a", "b"))
     async with wired(binding, LlmAgent(name="app", model=model)) as wire:
         frames = await wire.stream("SendStreamingMessage", {"message": message()})
@@ -159,7 +159,7 @@ async def test_a2a_T031_a_stream_begins_with_the_task_and_ends_with_its_end(bind
 
 
 @bindings
-async def test_a2a_FR_148_every_frame_says_which_task_and_context(binding: str):
+async def test_FR_148_every_frame_says_which_task_and_context(binding: str):
     async with wired(binding, asking(call("ticket", {}, "c1"), "thanks")) as wire:
         frames = await wire.stream("SendStreamingMessage", {"message": message()})
         assert kinds(frames)[-1] == "status input_required"
@@ -174,7 +174,7 @@ async def test_a2a_FR_148_every_frame_says_which_task_and_context(binding: str):
 
 
 @bindings
-async def test_a2a_T014_T032_a_message_is_the_only_frame_and_leaves_no_task(binding: str):
+async def test_T014_T032_a_message_is_the_only_frame_and_leaves_no_task(binding: str):
     def answer(call: Any, request: Any) -> Message:
         return Message(message_id="r1", role=Role.AGENT, parts=[A2aPart(text="just that")])
 
@@ -185,7 +185,7 @@ async def test_a2a_T014_T032_a_message_is_the_only_frame_and_leaves_no_task(bind
 
 
 @http_bindings
-async def test_a2a_T033_FR_166_one_line_of_data_for_each_event(binding: str):
+async def test_T033_FR_166_one_line_of_data_for_each_event(binding: str):
     async with wired(binding, echoing()) as wire:
         path = "/a2a" if binding == "jsonrpc" else "/message:stream"
         body: dict[str, Any] = {"message": message("two\nlines")}
@@ -209,7 +209,7 @@ async def test_a2a_T033_FR_166_one_line_of_data_for_each_event(binding: str):
 
 
 @bindings
-async def test_a2a_T034_T036_those_who_subscribe_see_what_the_sender_sees(binding: str):
+async def test_T034_T036_those_who_subscribe_see_what_the_sender_sees(binding: str):
     gate = Gate()
     async with wired(binding, waiting(gate, "done")) as wire:
         task = (await wire.send(configuration={"returnImmediately": True}))["task"]
@@ -235,7 +235,7 @@ async def test_a2a_T034_T036_those_who_subscribe_see_what_the_sender_sees(bindin
 
 
 @bindings
-async def test_a2a_T035_FR_156_a_task_goes_on_without_its_sender(binding: str):
+async def test_T035_FR_156_a_task_goes_on_without_its_sender(binding: str):
     gate = Gate()
     async with wired(binding, waiting(gate, "done")) as wire:
         frames = wire.frames("SendStreamingMessage", {"message": message()})
@@ -256,7 +256,7 @@ async def ended(wire: Wire, task_id: str, *states: str) -> dict[str, Any]:
 
 
 @bindings
-async def test_a2a_T037_what_cannot_be_followed(binding: str):
+async def test_T037_what_cannot_be_followed(binding: str):
     async with wired(binding, echoing()) as wire:
         task = (await wire.send())["task"]
         error = await refused(wire, "SubscribeToTask", {"id": task["id"]})
@@ -281,7 +281,7 @@ async def test_FR_162_a2a_T041_more_of_an_artifact_that_is_not_there_makes_it(bi
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_a2a_T042_rest_subscribes_with_either_verb(method: str):
+async def test_T042_rest_subscribes_with_either_verb(method: str):
     gate = Gate()
     async with wired("rest", waiting(gate, "done")) as wire:
         task = (await wire.send(configuration={"returnImmediately": True}))["task"]
@@ -297,7 +297,7 @@ async def test_a2a_T042_rest_subscribes_with_either_verb(method: str):
 
 
 @http_bindings
-async def test_a2a_T043_an_error_before_the_first_frame_is_no_stream(binding: str):
+async def test_T043_an_error_before_the_first_frame_is_no_stream(binding: str):
     async with wired(binding, echoing()) as wire:
         if binding == "rest":
             response = await wire.client.post("/message:stream", json={"message": {}})
@@ -310,7 +310,7 @@ async def test_a2a_T043_an_error_before_the_first_frame_is_no_stream(binding: st
 
 
 @http_bindings
-async def test_a2a_T044_silence_is_filled_with_comments(binding: str):
+async def test_T044_silence_is_filled_with_comments(binding: str):
     gate = Gate()
     async with wired(binding, waiting(gate, "done"), limits=Limits(heartbeat_s=0.002)) as wire:
         body: dict[str, Any] = {"message": message()}
@@ -340,7 +340,7 @@ async def test_a2a_a_stream_that_breaks_off_says_why(binding: str):
 
 
 @bindings
-async def test_a2a_T039_a_reader_that_is_too_slow_is_told(binding: str):
+async def test_T039_a_reader_that_is_too_slow_is_told(binding: str):
     pieces = [f"{n} " for n in range(200)]
     agent = LlmAgent(name="app", model=ScriptedModel(chunks(*pieces)))
     async with wired(binding, agent, settings=A2aSettings(feed_items=5)) as wire:
@@ -355,7 +355,7 @@ async def test_a2a_T039_a_reader_that_is_too_slow_is_told(binding: str):
 
 
 @bindings
-async def test_a2a_T017_T018_T019_FR_145_where_no_message_can_go(binding: str):
+async def test_T017_T018_T019_FR_145_where_no_message_can_go(binding: str):
     async with wired(binding, asking(call("ticket", {}, "c1"), "thanks")) as wire:
         task = (await wire.send())["task"]
         error = await refused(wire, "SendMessage", {"message": message(taskId=task["id"], contextId="other")})
@@ -368,7 +368,7 @@ async def test_a2a_T017_T018_T019_FR_145_where_no_message_can_go(binding: str):
 
 
 @bindings
-async def test_a2a_FR_155_a_blocking_send_returns_with_the_question(binding: str):
+async def test_FR_155_a_blocking_send_returns_with_the_question(binding: str):
     async with wired(binding, asking(call("ticket", {}, "c1"), "thanks")) as wire:
         with anyio.fail_after(5):
             task = (await wire.send())["task"]
@@ -379,7 +379,7 @@ async def test_a2a_FR_155_a_blocking_send_returns_with_the_question(binding: str
 
 
 @bindings
-async def test_a2a_T012_FR_156_return_immediately_and_no_other_name(binding: str):
+async def test_T012_FR_156_return_immediately_and_no_other_name(binding: str):
     gate = Gate()
     async with wired(binding, waiting(gate, "done")) as wire:
         with anyio.fail_after(5):
@@ -392,7 +392,7 @@ async def test_a2a_T012_FR_156_return_immediately_and_no_other_name(binding: str
 
 
 @bindings
-async def test_a2a_FR_153_lists_say_everything_also_when_there_is_nothing(binding: str):
+async def test_FR_153_lists_say_everything_also_when_there_is_nothing(binding: str):
     async with wired(binding, echoing()) as wire:
         found = await wire.call("ListTasks", {})
         if binding == "grpc":  # protobuf does not carry what is empty
@@ -412,7 +412,7 @@ async def test_a2a_FR_153_lists_say_everything_also_when_there_is_nothing(bindin
 
 
 @bindings
-async def test_a2a_T025_T047_FR_154_lengths_and_pages(binding: str):
+async def test_T025_T047_FR_154_lengths_and_pages(binding: str):
     async with wired(binding, echoing()) as wire:
         task = (await wire.send(configuration={"historyLength": 0}))["task"]
         assert "history" not in task
@@ -432,7 +432,7 @@ async def test_a2a_T025_T047_FR_154_lengths_and_pages(binding: str):
 
 
 @bindings
-async def test_a2a_T066_FR_149_versions(binding: str):
+async def test_T066_FR_149_versions(binding: str):
     async with wired(binding, echoing()) as wire:
         for version in ("1.0", "1.0.7"):
             await wire.call("ListTasks", {}, Said(version=version))
@@ -442,7 +442,7 @@ async def test_a2a_T066_FR_149_versions(binding: str):
             assert error.reason == "VERSION_NOT_SUPPORTED"
 
 
-async def test_a2a_T066_versions_in_the_query():
+async def test_T066_versions_in_the_query():
     async with wired("rest", echoing()) as wire:
         assert (await wire.client.get("/tasks", query={"A2A-Version": "1.0"})).status == 200
         response = await wire.client.get("/tasks", query={"A2A-Version": "99.0"})
@@ -450,7 +450,7 @@ async def test_a2a_T066_versions_in_the_query():
 
 
 @bindings
-async def test_a2a_T067_no_version_is_taken_as_it_comes_or_refused(binding: str):
+async def test_T067_no_version_is_taken_as_it_comes_or_refused(binding: str):
     async with wired(binding, echoing()) as wire:
         await wire.call("ListTasks", {}, Said(version=None))
     async with wired(binding, echoing(), settings=A2aSettings(strict_version=True)) as wire:
@@ -460,7 +460,7 @@ async def test_a2a_T067_no_version_is_taken_as_it_comes_or_refused(binding: str)
 
 
 @bindings
-async def test_a2a_T068_required_extensions(binding: str):
+async def test_T068_required_extensions(binding: str):
     async with wired(binding, echoing(), settings=A2aSettings(required_extensions=(EXT,))) as wire:
         error = await refused(wire, "ListTasks", {})
         assert error.code in (-32008, 400, "FAILED_PRECONDITION")
@@ -473,7 +473,7 @@ async def test_a2a_T068_required_extensions(binding: str):
         assert wire.echoed == EXT
 
 
-async def test_a2a_T068_extensions_in_several_header_lines():
+async def test_T068_extensions_in_several_header_lines():
     async with wired("rest", echoing(), settings=A2aSettings(required_extensions=(EXT,))) as wire:
         lines = [("a2a-extensions", "urn:else"), ("A2A-Extensions", f" {EXT} ,urn:third")]
         async with wire.client.stream("GET", "/tasks", headers=lines) as response:
@@ -481,7 +481,7 @@ async def test_a2a_T068_extensions_in_several_header_lines():
 
 
 @bindings
-async def test_a2a_T069_tenants_do_not_see_each_other(binding: str):
+async def test_T069_tenants_do_not_see_each_other(binding: str):
     async with wired(binding, echoing(), settings=A2aSettings(tenants=("red", "blue"))) as wire:
         task = (await wire.send(said=Said(tenant="red")))["task"]
         assert (await wire.call("GetTask", {"id": task["id"]}, Said(tenant="red")))["id"] == task["id"]
@@ -490,7 +490,7 @@ async def test_a2a_T069_tenants_do_not_see_each_other(binding: str):
         assert (await refused(wire, "ListTasks", {}, Said(tenant="green"))).code in MISSING
 
 
-async def test_a2a_T069_a_tenant_in_the_path_is_one_in_the_body():
+async def test_T069_a_tenant_in_the_path_is_one_in_the_body():
     async with wired("rest", echoing()) as wire:
         sent = await wire.client.post("/red/message:send", json={"message": message()})
         task_id = sent.json()["task"]["id"]
@@ -505,7 +505,7 @@ async def test_a2a_T069_a_tenant_in_the_path_is_one_in_the_body():
 
 
 @bindings
-async def test_a2a_T045_T079_others_see_nothing(binding: str):
+async def test_T045_T079_others_see_nothing(binding: str):
     async with wired(binding, echoing()) as wire:
         task = (await wire.send(said=Said(caller="ann")))["task"]
         theirs = await refused(wire, "GetTask", {"id": task["id"]}, Said(caller="bob"))
@@ -517,7 +517,7 @@ async def test_a2a_T045_T079_others_see_nothing(binding: str):
 
 
 @http_bindings
-async def test_a2a_T079_401_says_how_to_sign_in(binding: str):
+async def test_T079_401_says_how_to_sign_in(binding: str):
     async with wired(binding, echoing()) as wire:
         headers = {"authorization": "Bearer nobody"}
         if binding == "rest":
@@ -563,7 +563,7 @@ WRONG: dict[str, tuple[str, dict[str, Any]]] = {
 
 @bindings
 @pytest.mark.parametrize("codes", ["1.0.1", "1.0.0"])
-async def test_a2a_T073_T074_the_table_of_errors(binding: str, codes: str):
+async def test_T073_T074_the_table_of_errors(binding: str, codes: str):
     settings = A2aSettings(required_extensions=(EXT,), input_modes=("text/plain",))
     card = CardConfig(extended=True)
     async with wired(binding, echoing(), settings=settings, status_codes=codes, card=card) as wire:
@@ -583,7 +583,7 @@ async def test_a2a_T073_T074_the_table_of_errors(binding: str, codes: str):
 
 
 @bindings
-async def test_a2a_T076_what_went_wrong_inside_stays_inside(binding: str, caplog: pytest.LogCaptureFixture):
+async def test_T076_what_went_wrong_inside_stays_inside(binding: str, caplog: pytest.LogCaptureFixture):
     def answer(call: Any, request: Any) -> Message:
         raise RuntimeError("the password is swordfish")
 
@@ -596,7 +596,7 @@ async def test_a2a_T076_what_went_wrong_inside_stays_inside(binding: str, caplog
 
 
 @bindings
-async def test_a2a_T078_bodies_have_limits(binding: str):
+async def test_T078_bodies_have_limits(binding: str):
     deep: Any = 1
     for _ in range(90):
         deep = [deep]
@@ -620,7 +620,7 @@ async def test_a2a_T078_bodies_have_limits(binding: str):
 
 
 @bindings
-async def test_a2a_T077_the_bindings_tell_the_same_story(binding: str):
+async def test_T077_the_bindings_tell_the_same_story(binding: str):
     async with wired(binding, asking(call("ticket", {}, "c1"), "thanks")) as wire:
         story = [await wire.send(contextId="c")]
         task_id = story[0]["task"]["id"]
@@ -652,7 +652,7 @@ def _bare(value: Any) -> Any:
 # ---- HTTP+JSON itself
 
 
-async def test_a2a_T072_only_json_is_read():
+async def test_T072_only_json_is_read():
     async with wired("rest", echoing()) as wire:
         text = json.dumps({"message": message()}).encode()
         for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
@@ -687,7 +687,7 @@ async def test_a2a_media_types_are_those_of_the_caller(accept: str, sent: str, a
         assert (await wire.client.get("/tasks")).headers["content-type"] == "application/a2a+json"
 
 
-async def test_a2a_T075_paths_and_verbs():
+async def test_T075_paths_and_verbs():
     async with wired("rest", echoing()) as wire:
         assert (await wire.client.post("/message:sing", json={})).status == 404
         response = await wire.client.request("PUT", "/tasks")
@@ -715,7 +715,7 @@ async def test_a2a_queries_in_both_spellings_and_their_mistakes():
 # ---- mounting
 
 
-async def test_a2a_FR_169_an_app_whose_lifespan_does_not_run_says_so():
+async def test_FR_169_an_app_whose_lifespan_does_not_run_says_so():
     app = App(echoing(), protocols=["a2a"])
 
     async def mounted(scope: Any, receive: Any, send: Any) -> None:
@@ -736,7 +736,7 @@ async def test_a2a_FR_169_an_app_whose_lifespan_does_not_run_says_so():
         assert (response.status, "lifespan" in response.json()["error"]["message"]) == (503, True)
 
 
-async def test_a2a_FR_169_two_apps_side_by_side_have_tasks_and_cards_of_their_own():
+async def test_FR_169_two_apps_side_by_side_have_tasks_and_cards_of_their_own():
     apps: dict[str, App] = {name: App(echoing(description=name), protocols=["a2a"]) for name in ("red", "blue")}
     async with connect(apps["red"]), connect(apps["blue"]):  # the outer app passes its lifespan on
 

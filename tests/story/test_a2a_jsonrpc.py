@@ -72,7 +72,7 @@ async def test_a2a_every_root_takes_calls(path: str):
         (b'{"jsonrpc":"2.0","id":7,"method":"GetTask","params":{"id":5}}', -32602, 7),
     ],
 )
-async def test_a2a_T070_FR_152_what_is_no_call(body: bytes, code: int, id: Any):
+async def test_T070_FR_152_what_is_no_call(body: bytes, code: int, id: Any):
     async with wired("jsonrpc", echoing()) as wire:
         answer = await post(wire, body)
         assert (answer["error"]["code"], answer["id"]) == (code, id)
@@ -80,7 +80,7 @@ async def test_a2a_T070_FR_152_what_is_no_call(body: bytes, code: int, id: Any):
 
 
 @pytest.mark.parametrize("id", ["a", "", 7, -1.5, None, 12345678901234567890])
-async def test_a2a_T071_ids_come_back_as_they_were(id: Any):
+async def test_T071_ids_come_back_as_they_were(id: Any):
     async with wired("jsonrpc", echoing()) as wire:
         answer = await post(wire, {"jsonrpc": "2.0", "id": id, "method": "ListTasks"})
         assert (answer["id"], type(answer["id"])) == (id, type(id))
@@ -89,7 +89,7 @@ async def test_a2a_T071_ids_come_back_as_they_were(id: Any):
 
 
 @pytest.mark.parametrize("method", ["SendMessage", "SendStreamingMessage", "message/send"])
-async def test_a2a_T071_a_notification_is_carried_out_and_not_answered(method: str):
+async def test_T071_a_notification_is_carried_out_and_not_answered(method: str):
     gate = Gate()
     agent = LlmAgent(name="app", model=ScriptedModel(call("wait"), "done"), tools=[gate.wait])
     said = message() if "/" not in method else {**old_message(), "messageId": "m1"}
@@ -105,7 +105,7 @@ async def test_a2a_T071_a_notification_is_carried_out_and_not_answered(method: s
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/xml", "application/json; charset=latin-1", ""])
-async def test_a2a_T072_the_content_type_is_looked_at_first(kind: str):
+async def test_T072_the_content_type_is_looked_at_first(kind: str):
     async with wired("jsonrpc", echoing()) as wire:
         headers = {"content-type": kind} if kind else {}
         response = await wire.client.post("/a2a", body=b"{'id': 1}", headers=headers)
@@ -137,7 +137,7 @@ async def old_stream(wire: Wire, method: str, params: dict[str, Any]) -> list[di
         return [json.loads(event.data)["result"] async for event in response.events()]
 
 
-async def test_a2a_T080_the_old_spelling():
+async def test_T080_the_old_spelling():
     async with wired("jsonrpc", echoing()) as wire:
         task = await old(wire, "message/send", {"message": old_message()})
         assert (task["kind"], task["status"]["state"]) == ("task", "completed")
@@ -149,7 +149,7 @@ async def test_a2a_T080_the_old_spelling():
         assert frames[-1]["status"]["state"] == "completed"
 
 
-async def test_a2a_T080_a_stream_ends_at_a_question_and_a_subscription_stays():
+async def test_T080_a_stream_ends_at_a_question_and_a_subscription_stays():
     async with wired("jsonrpc", asking(call("ticket", {}, "c1"), "thanks")) as wire:
         frames = await old_stream(wire, "message/stream", {"message": old_message()})
         assert (frames[-1]["status"]["state"], frames[-1]["final"]) == ("input-required", True)
@@ -168,7 +168,7 @@ async def test_a2a_T080_a_stream_ends_at_a_question_and_a_subscription_stays():
         assert [f["final"] for f in rest if f["kind"] == "status-update"] == [False, True]
 
 
-async def test_a2a_T081_FR_156_blocking_in_the_old_sense():
+async def test_T081_FR_156_blocking_in_the_old_sense():
     gate = Gate()
     agent = LlmAgent(name="app", model=ScriptedModel(call("wait"), "done", "again"), tools=[gate.wait])
     async with wired("jsonrpc", agent) as wire:
@@ -181,7 +181,7 @@ async def test_a2a_T081_FR_156_blocking_in_the_old_sense():
         assert task["status"]["state"] == "completed"
 
 
-async def test_a2a_T082_push_configurations_in_the_old_form():
+async def test_T082_push_configurations_in_the_old_form():
     async with wired("jsonrpc", echoing(), push=PushSettings(allow_private=True, allow_http=True)) as wire:
         task = await old(wire, "message/send", {"message": old_message()})
         config = {"id": "p1", "url": "http://127.0.0.1:9/x", "authentication": {"schemes": ["Bearer"]}}
@@ -196,7 +196,7 @@ async def test_a2a_T082_push_configurations_in_the_old_form():
         assert (await old(wire, "tasks/pushNotificationConfig/get", {"id": task["id"]}))["code"] == -32001
 
 
-async def test_a2a_T083_old_mistakes():
+async def test_T083_old_mistakes():
     async with wired("jsonrpc", echoing()) as wire:
         assert (await old(wire, "message/send", {}))["code"] == -32602
         assert (await old(wire, "message/send", {"message": {**old_message(), "parts": "x"}}))["code"] == -32602
@@ -212,7 +212,7 @@ async def test_a2a_T083_old_mistakes():
         assert (await wire.client.post("/a2a/v1/message:send", json={})).status == 404
 
 
-async def test_a2a_T084_the_old_rest_paths():
+async def test_T084_the_old_rest_paths():
     said = {"messageId": "o1", "role": "ROLE_USER", "content": [{"text": "hi"}]}
     async with wired("rest", echoing(), push=PushSettings(allow_private=True, allow_http=True)) as wire:
         response = await wire.client.post("/v1/message:send", json={"message": said})
@@ -239,7 +239,7 @@ async def test_a2a_T084_the_old_rest_paths():
         assert (await wire.client.get("/v1/card")).status == 400
 
 
-async def test_a2a_T084_the_old_grpc_package():
+async def test_T084_the_old_grpc_package():
     async with wired("grpc", echoing(), push=PushSettings(allow_private=True, allow_http=True)) as wire:  # noqa: SIM117  wire
         async with grpc.aio.insecure_channel(f"127.0.0.1:{wire.server.grpc.port}") as channel:
 
@@ -292,7 +292,7 @@ async def test_a2a_T084_the_old_grpc_package():
             assert "task" in frames[0] and frames[-1]["statusUpdate"]["final"] is True
 
 
-async def test_a2a_T085_one_task_in_both_versions():
+async def test_T085_one_task_in_both_versions():
     parts = [
         {"kind": "text", "text": "see"},
         {"kind": "file", "file": {"bytes": "AAEC", "mimeType": "image/png", "name": "a.png"}},

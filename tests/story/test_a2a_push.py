@@ -45,7 +45,7 @@ async def ordered(wire: Wire, hook: Hook, **config: Any) -> dict[str, Any]:
 
 
 @bindings
-async def test_a2a_T057_T058_FR_190_what_is_delivered(binding: str):
+async def test_T057_T058_FR_190_what_is_delivered(binding: str):
     async with hooked() as hook, wired(binding, echoing(), push=local()) as wire:
         task = await ordered(wire, hook, token="tok-2", authentication=BEARER)
         assert state(task) == "completed"
@@ -61,7 +61,7 @@ async def test_a2a_T057_T058_FR_190_what_is_delivered(binding: str):
 
 
 @bindings
-async def test_a2a_T057_a_config_made_later_tells_what_follows(binding: str):
+async def test_T057_a_config_made_later_tells_what_follows(binding: str):
     gate = Gate()
     agent = LlmAgent(name="app", model=ScriptedModel(call("wait"), "done"), tools=[gate.wait])
     async with hooked() as hook, wired(binding, agent, push=local()) as wire:
@@ -74,7 +74,7 @@ async def test_a2a_T057_a_config_made_later_tells_what_follows(binding: str):
     assert not {"authorization", "a2a-notification-token", "x-a2a-notification-token"} & set(hook.got[0][1])
 
 
-async def test_a2a_FR_190_each_receiver_has_its_own_credentials():
+async def test_FR_190_each_receiver_has_its_own_credentials():
     async with hooked() as one, hooked() as two, wired("rest", echoing(), push=local()) as wire:
         agent_task = await ordered(wire, one, authentication=BEARER)
         gone = await ordered(wire, two, authentication={"scheme": "Basic", "credentials": "dTpw"})
@@ -89,7 +89,7 @@ async def test_a2a_FR_190_each_receiver_has_its_own_credentials():
 
 
 @bindings
-async def test_a2a_T059_T060_configurations(binding: str):
+async def test_T059_T060_configurations(binding: str):
     async with wired(binding, echoing(), push=local(configs_per_task=4)) as wire:
         task_id = (await wire.send())["task"]["id"]
         made: list[Any] = []
@@ -146,7 +146,7 @@ async def test_a2a_push_secrets_are_for_who_gave_them():
                 assert (await refused(wire, operation, named, Said(caller="eve"))).reason == "TASK_NOT_FOUND"
 
 
-async def test_a2a_T061_a_receiver_that_hangs_is_not_felt():
+async def test_T061_a_receiver_that_hangs_is_not_felt():
     async with hooked() as hook, wired("rest", echoing(), push=local(drain_s=0.0)) as wire:
         hook.open = anyio.Event()
         params = {"message": message(), "configuration": {"taskPushNotificationConfig": {"url": hook.url}}}
@@ -160,7 +160,7 @@ async def test_a2a_T061_a_receiver_that_hangs_is_not_felt():
 
 
 @pytest.mark.parametrize("failure", [500, 503, 429, (503, [(b"retry-after", b"0")]), 408])
-async def test_a2a_T062_FR_189_tried_again_and_in_order(failure: Any):
+async def test_T062_FR_189_tried_again_and_in_order(failure: Any):
     agent = LlmAgent(name="app", model=ScriptedModel(chunks("a", "b", "c")))
     async with hooked() as hook, wired("rest", agent, push=local()) as wire:
         hook.answers = [failure, failure, 200, failure]
@@ -186,7 +186,7 @@ async def test_a2a_T062_FR_189_tried_again_and_in_order(failure: Any):
         ((302, [(b"location", b"/else")]), 3, "redirects a POST"),
     ],
 )
-async def test_a2a_T062_what_cannot_be_delivered_is_kept_for_the_operator(
+async def test_T062_what_cannot_be_delivered_is_kept_for_the_operator(
     failure: Any, tries: int, reason: str, caplog: pytest.LogCaptureFixture
 ):
     async with hooked() as hook, wired("rest", echoing(), push=local(attempts=3)) as wire:
@@ -261,7 +261,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("url", FORBIDDEN)
-async def test_a2a_T063_where_nothing_is_sent(url: str, names: dict[str, str]):
+async def test_T063_where_nothing_is_sent(url: str, names: dict[str, str]):
     async with wired("jsonrpc", echoing(), push=PushSettings()) as wire:
         task_id = (await wire.send())["task"]["id"]
         error = await refused(wire, "CreateTaskPushNotificationConfig", {"taskId": task_id, "url": url})
@@ -272,7 +272,7 @@ async def test_a2a_T063_where_nothing_is_sent(url: str, names: dict[str, str]):
         await wire.call("CreateTaskPushNotificationConfig", {"taskId": task_id, "url": "https://outside.test/x"})
 
 
-async def test_a2a_T063_a_name_that_moves_inside_is_not_followed(names: dict[str, str]):
+async def test_T063_a_name_that_moves_inside_is_not_followed(names: dict[str, str]):
     gate = Gate()
     agent = LlmAgent(name="app", model=ScriptedModel(call("wait"), "done"), tools=[gate.wait])
     async with wired("jsonrpc", agent, push=PushSettings()) as wire:
@@ -288,7 +288,7 @@ async def test_a2a_T063_a_name_that_moves_inside_is_not_followed(names: dict[str
     assert "may not be called" in outbox(wire).dead_letters[0].reason
 
 
-async def test_a2a_T063_redirects_to_another_host_are_not_followed():
+async def test_T063_redirects_to_another_host_are_not_followed():
     async with hooked() as hook, hooked() as inside, wired("rest", echoing(), push=local(attempts=1)) as wire:
         hook.answers = [(307, [(b"location", inside.url.encode())])] * 4
         await ordered(wire, hook)
@@ -313,7 +313,7 @@ async def test_a2a_push_secrets_that_are_no_headers(field: str, config: dict[str
 
 
 @bindings
-async def test_a2a_T064_FR_187_no_push_without_the_capability(binding: str):
+async def test_T064_FR_187_no_push_without_the_capability(binding: str):
     async with wired(binding, echoing()) as wire:
         task_id = (await wire.send())["task"]["id"]
         config = {"taskId": task_id, "url": "https://outside.test/", "id": "p"}
@@ -338,7 +338,7 @@ async def test_a2a_T064_FR_187_no_push_without_the_capability(binding: str):
         ] is True
 
 
-async def test_a2a_T065_configurations_go_with_their_tasks():
+async def test_T065_configurations_go_with_their_tasks():
     settings = A2aSettings(retention_s=0.0, sweep_every_s=3600.0)
     async with hooked() as hook, wired("rest", echoing(), push=local(), settings=settings) as wire:
         task = await ordered(wire, hook)

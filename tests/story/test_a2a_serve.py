@@ -51,7 +51,7 @@ def ask(server: Serving, path: str, sent: Any = None) -> Any:
         return json.loads(response.read())
 
 
-def test_a2a_T002_one_command_serves_every_binding(bot: Path):
+def test_T002_one_command_serves_every_binding(bot: Path):
     with Serving(str(bot), "--a2a", "--grpc-port", "0", cwd=bot.parent) as server:
         server.says(r"A2A +http://127\.0\.0\.1:\d+/\.well-known/agent-card\.json")
         card = ask(server, "/.well-known/agent-card.json")
@@ -70,7 +70,7 @@ def test_a2a_T002_one_command_serves_every_binding(bot: Path):
         assert server.wait() == 0
 
 
-def test_a2a_T109_a_task_goes_on_after_its_server_was_killed(bot: Path):
+def test_T109_a_task_goes_on_after_its_server_was_killed(bot: Path):
     words = (str(bot), "--a2a", "--db", f"sqlite:///{bot}/data.db")
     with Serving(*words, cwd=bot.parent) as server:
         task = ask(server, "/message:send", body("linger", returnImmediately=True))["task"]
