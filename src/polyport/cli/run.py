@@ -23,7 +23,9 @@ from polyport.app import App
 from polyport.cli.ending import die_of, leave
 from polyport.cli.logs import configure
 from polyport.cli.printer import Printer
-from polyport.errors import ConfigError, RunCancelled
+from polyport.cli.questions import Questions
+from polyport.data.content import Content
+from polyport.errors import BadRequest, ConfigError, RunCancelled
 from polyport.seams import REAL
 
 INTERRUPTED = 130
@@ -53,7 +55,7 @@ def talk(app: App, chat: Chat, once: str | None) -> None:
     with start_blocking_portal("asyncio") as portal, portal.wrap_async_context_manager(app):
         talker = Talker(portal, app, chat)
         if once is not None:
-            code = talker.turn(once)
+            code = talker.hear(once)
         elif sys.stdin.isatty():
             code = talker.converse(fresh)
         else:
@@ -79,6 +81,7 @@ class Talker:
         self._app = app
         self._chat = chat
         self._team = len(app.trees[chat.app].agents()) > 1
+        self._questions = Questions()
 
     def converse(self, fresh: bool) -> int:
         """Ask the user at the terminal for one line after the other."""
@@ -94,8 +97,7 @@ class Talker:
                 if line is None or line.strip() in ("exit", "quit"):
                     return 0
                 warned = False
-                if line.strip():
-                    self.turn(line.strip())
+                self.hear(line)
             except KeyboardInterrupt:
                 if warned:
                     return INTERRUPTED
@@ -108,14 +110,22 @@ class Talker:
         for line in sys.stdin:
             if line.strip() in ("exit", "quit"):
                 break
-            if line.strip():
-                code = self.turn(line.strip())
-                if code == INTERRUPTED:
-                    return code
-                worst = max(worst, code)
+            code = self.hear(line)
+            if code == INTERRUPTED:
+                return code
+            worst = max(worst, code)
         return worst
 
-    def turn(self, message: str) -> int:
+    def hear(self, line: str) -> int:
+        """A line of the user: the answer to what the run waits for, else what the next turn is about. What it waits for then is
+        shown."""
+        message = self._questions.take(line) if self._questions.open else line.strip()
+        code = self.turn(message) if message else 0
+        if self._questions.open and not self._chat.as_json:
+            _note(self._questions.text())
+        return code
+
+    def turn(self, message: str | Content) -> int:
         """One question and its answer. Ctrl-C stops it and waits for its clean-up; a second one ends the process."""
         news: SimpleQueue[str] = SimpleQueue()  # the one queue that a signal handler may write to
 
@@ -147,7 +157,7 @@ class Talker:
                     stopping, word = True, ""
                     self._portal.call(scope.cancel)
 
-    async def _answer(self, message: str, scope: anyio.CancelScope) -> int:
+    async def _answer(self, message: str | Content, scope: anyio.CancelScope) -> int:
         chat = self._chat
         printer = Printer(chat.as_json, self._team)
         code = INTERRUPTED
@@ -157,9 +167,14 @@ class Talker:
                 async with aclosing(events):
                     async for event in events:
                         printer.show(event)
+                        self._questions.see(event)
                 code = 0
             except RunCancelled:
                 code = INTERRUPTED
+            except BadRequest as error:
+                printer.failed(error)
+                self._questions.again()
+                code = 1
             except OSError as error:
                 if isinstance(error, BrokenPipeError):  # nobody reads: the program ends
                     raise
