@@ -145,7 +145,7 @@ OPEN: dict[str, list[str]] = {
     "identity, authenticators and authorizers: issue 5": [*_range("rest", (76, 80), (82, 84)), "FR-197"],
     "debug traces, graphs, evaluation: issue 5": _range("rest", (100, 106)),
     "Agent Engine: issue 5": [*_range("rest", (107, 117)), *_range("FR", 227, 228, 230)],
-    "triggers and launchers: issue 5": _range("rest", (118, 128)),
+    "triggers and launchers: issue 5": _range("rest", (118, 127)),
     "YAML agents, hot reload, deployment: issue 5": _range("FR", 217, 218, 220, 235),
     "PostgreSQL and the cluster are later work": ["FR-049", *_range("T", (106, 108), 110)],
     "checkpoints hold no resume inputs, so there is nothing that could grow": ["FR-055"],
