@@ -163,6 +163,12 @@ DIVERGENCES: dict[str, tuple[str, str, str]] = {
     "core section 3.3": ("no budget of model calls", "max_llm_calls, and 3 thought-only answers in a row", "12.1"),
     "core section 3.7": ("a bad transfer target ends the run", "a tool error that lists the names", "12.20, FR-107"),
     "core section 3.9": ("state is live at once", "an overlay until the event is stored", "12.7"),
+    "core section 3.11": (
+        "the model is asked while approvals of its step are open; a bad answer is a run error; the seal is none",
+        "asked when all are settled; refused with 4xx before the run; what is approved is sealed",
+        "FR-132, FR-129, 12.14",
+    ),
+    "core section 2.3": ("text beside an answer is a fresh run", "an approval goes on where it was", "FR-123"),
     "core section 3.14": ("output_key on every event", "once, on the final answer", "12.23"),
     "core section 4.1": ("a nested escalation ends outer loops", "the innermost loop only", "FR-114"),
     "core section 3.15": (

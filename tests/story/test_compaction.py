@@ -30,6 +30,7 @@ from polyport.engine.compaction_summary import HEADING, LlmSummariser
 from polyport.engine.context_filter import last_invocations
 from polyport.errors import ConfigError
 from polyport.testing import ScriptedModel, call
+from support.approvals import approve, requests
 from support.talk import Serve, Talk, answer, said, texts
 
 KEY = SessionKey("app", "user", "s1")
@@ -503,6 +504,34 @@ async def test_FR_130_a_pending_call_is_never_summarised(serve: Serve, scripted:
         model.steps[:] = ["end"]
         await talk.run("q10")
         assert not any("approve" in line for line in model.prompt()), "now it may go"
+
+
+async def test_FR_130_a_pending_approval_is_never_summarised(serve: Serve, scripted: Any):
+    wiped: list[str] = []
+
+    def wipe(disk: str) -> str:
+        """Wipe a disk."""
+        wiped.append(disk)
+        return "wiped"
+
+    agent, model = scripted(
+        "hello",
+        call("wipe", {"disk": "c"}, "c1"),
+        *[f"a{n}" for n in range(6)],
+        "gone",
+        tools=[make_tool(wipe, require_confirmation=True)],
+    )
+    async with serve(agent, compaction=every(3, 1, summariser=Notes())) as talk:
+        asked: list[Any] = []
+        for message in ("hi", "wipe it", *[f"q{n}" for n in range(6)]):
+            asked += requests(await talk.run(message))
+            await quiet(talk)
+        assert wiped == [] and len(asked) == 1
+        assert texts(await talk.run(approve(asked[0]))) == ["gone"]
+        assert wiped == ["c"]
+        prompt = model.prompt()
+        assert prompt[prompt.index("model: call wipe({'disk': 'c'})") + 1] == "user: result wipe {'result': 'wiped'}"
+        assert prompt[0] == "user: S1", "all around it is summarised"
 
 
 async def test_FR_130_an_answer_in_the_same_session_from_python(scripted: Any):

@@ -19,6 +19,8 @@ from polyport.errors import BadRequest
 CONFIRMATION = "adk_request_confirmation"
 INPUT = "adk_request_input"
 CREDENTIAL = "adk_request_credential"
+WITHHELD = {"status": "A credential was given; it is not stored."}
+"""What is stored in the place of a credential."""
 RESERVED = frozenset({CONFIRMATION, CREDENTIAL, INPUT})
 """These calls and their answers are not for the model's eyes."""
 
@@ -70,8 +72,8 @@ def verdict(response: FunctionResponse) -> ToolConfirmation:
         said = _parsed(cast("dict[str, Any]", said)["response"], None)
     if not isinstance(said, dict) or not isinstance(cast("dict[str, Any]", said).get("confirmed"), bool):
         raise BadRequest(
-            f'the answer to {response.id!r} is not understood: its response must be {{"confirmed": true or false, "payload": '
-            'anything}}, or {{"response": "<that object as JSON text>"}}',
+            f"the answer to {response.id!r} is not understood: its response must be "
+            '{"confirmed": true or false, "payload": anything}, or {"response": "<that object as JSON text>"}',
             "response",
         )
     answer = cast("dict[str, Any]", said)

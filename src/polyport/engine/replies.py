@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from msgspec import structs
 
-from polyport.data.asking import CONFIRMATION, CREDENTIAL, INPUT, RESERVED, input_value, verdict
+from polyport.data.asking import CONFIRMATION, CREDENTIAL, INPUT, RESERVED, WITHHELD, input_value, verdict
 from polyport.data.content import Content, FunctionResponse, Part
 from polyport.data.event import Event
 from polyport.data.session import Session
@@ -20,7 +20,6 @@ from polyport.ports.agent import Tree
 
 Conforms = Callable[[Any, dict[str, Any]], Sequence[str]]
 """`(value, JSON Schema)` -> what is wrong with the value, one line each."""
-WITHHELD = {"status": "A credential was given; it is not stored."}
 
 
 def check_replies(tree: Tree, session: Session, message: Content, secret: bytes, conforms: Conforms) -> None:

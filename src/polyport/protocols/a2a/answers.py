@@ -8,13 +8,13 @@ from typing import Any, cast
 
 from msgspec import structs
 
+from polyport.data.asking import CONFIRMATION, CREDENTIAL, WITHHELD
 from polyport.data.content import Content, FunctionResponse, Part
 from polyport.protocols.a2a.settings import FromA2aPart
 from polyport.wire import a2a_translate as translate
 from polyport.wire.a2a import Message
 from polyport.wire.a2a import Part as A2aPart
 
-CONFIRMATION = "adk_request_confirmation"
 _YES = frozenset(
     {"yes", "y", "ok", "okay", "approve", "approved", "confirm", "confirmed", "true", "yes please", "go ahead"}
 )
@@ -45,8 +45,31 @@ def answered(content: Content, question: Message, *, late: bool = False) -> Cont
     if approved is not None and _name(question, asked[0]) == CONFIRMATION:
         response = FunctionResponse(id=asked[0], name=CONFIRMATION, response={"confirmed": approved})
         return structs.replace(content, parts=[Part(function_response=response)])
+    return asked_again(question, f"no input was given for the function call {missing[0]!r}")
+
+
+def asked_again(question: Message, why: str) -> list[A2aPart]:
+    """The parts of a question that is put again, with what was wrong with the answer."""
     kept = [part for part in question.parts if not translate.is_marked(part, translate.VALIDATION_ERROR)]
-    return [*kept, translate.validation_error_part(f"no input was given for the function call {missing[0]!r}")]
+    return [*kept, translate.validation_error_part(why)]
+
+
+def without_credentials(message: Message, question: Message | None) -> Message:
+    """A message as the task may keep it: answers to requests for credentials are left out."""
+    asked = translate.call_ids(question.parts) if question is not None else []
+    wanted = {id for id in asked if question is not None and _name(question, id) == CREDENTIAL}
+    parts = [_withheld(part, wanted) for part in message.parts]
+    return message if parts == message.parts else structs.replace(message, parts=parts)
+
+
+def _withheld(part: A2aPart, wanted: set[str]) -> A2aPart:
+    data: Any = part.data
+    if not isinstance(data, dict):
+        return part
+    said = cast("dict[str, Any]", data)
+    if said.get("name") != CREDENTIAL and said.get("id") not in wanted:
+        return part
+    return structs.replace(part, data={**said, "response": dict(WITHHELD)})
 
 
 def plain_answer(content: Content) -> bool | None:

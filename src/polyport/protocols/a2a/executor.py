@@ -16,18 +16,27 @@ from polyport.data.event import Event
 from polyport.data.run import RunConfig, RunOutcome, RunRequest
 from polyport.data.session import Session, SessionKey
 from polyport.engine.hooks import ask
-from polyport.errors import AgentError, Conflict, LimitExceeded, NotFound, PolyportError, Unavailable, describe
+from polyport.errors import (
+    AgentError,
+    BadRequest,
+    Conflict,
+    LimitExceeded,
+    NotFound,
+    PolyportError,
+    Unavailable,
+    describe,
+)
 from polyport.ports.agent import Agent
 from polyport.ports.runs import Run, Runs
 from polyport.ports.tasks import TaskScope
-from polyport.protocols.a2a.answers import answered, content_of
+from polyport.protocols.a2a.answers import answered, asked_again, content_of
 from polyport.protocols.a2a.calls import CallContext
 from polyport.protocols.a2a.projection import Place, Projector
 from polyport.protocols.a2a.settings import Execution, ExecutorConfig, TaskRejected
 from polyport.protocols.a2a.tasks import LiveTask, NewStatus, Past, StateChanged, Turn
 from polyport.seams import Seams
 from polyport.wire import a2a_translate as translate
-from polyport.wire.a2a import INTERRUPTED, TaskArtifactUpdateEvent, TaskState
+from polyport.wire.a2a import INTERRUPTED, Message, TaskArtifactUpdateEvent, TaskState
 
 log = logging.getLogger("polyport.a2a")
 
@@ -130,6 +139,8 @@ class Work:
         self._projector = executor.projector(live, key)
         self._execution = Execution(turn.call, turn.request, live.id, live.context_id, self._request(key))
         self._run: Run | None = None
+        self._question: Message | None = None
+        """What the task waits for."""
         self._cursor = 0
         self._taken = False
         self._previewed = False
@@ -165,8 +176,8 @@ class Work:
             run = await self._executor.runs.start(self._execution.run, sinks=[self._sink])
         except NotFound as error:
             return self._plain(TaskState.FAILED, str(error))
-        except (Conflict, LimitExceeded) as error:
-            return self._plain(TaskState.REJECTED, str(error))
+        except (BadRequest, Conflict, LimitExceeded) as error:
+            return self._refused(str(error))
         self._run = self._turn.run = run
         try:
             outcome = await self._follow(run)
@@ -185,9 +196,9 @@ class Work:
         execution.run = structs.replace(execution.run, message=content)
         if self._config.before_execute is not None:
             await ask(self._config.before_execute, execution)
-        question = turn.question
+        question = self._question = turn.question
         if turn.late and self._live.state in INTERRUPTED:
-            question = self._live.view.status.message
+            question = self._question = self._live.view.status.message
         if question is None or execution.run.message is None:
             return None
         found = answered(execution.run.message, question, late=turn.late)
@@ -230,6 +241,13 @@ class Work:
         if isinstance(error, ProcessorFailed):
             return self._projector.failed(str(error))
         return self._projector.ending(outcome)
+
+    def _refused(self, why: str) -> NewStatus:
+        """The agent was not asked: what the task waits for stays open, a new task is rejected."""
+        if self._question is None:
+            return self._plain(TaskState.REJECTED, why)
+        parts = asked_again(self._question, why)
+        return NewStatus(state=TaskState.INPUT_REQUIRED, message=self._projector.place.message(parts))
 
     def _plain(self, state: TaskState, text: str) -> NewStatus:
         """A status that is not the agent's."""

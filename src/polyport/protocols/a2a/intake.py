@@ -18,7 +18,7 @@ from polyport.codec import encode
 from polyport.engine.hooks import ask
 from polyport.errors import AgentError, LimitExceeded, PolyportError, Unavailable
 from polyport.ports.tasks import MessageKey, TaskScope
-from polyport.protocols.a2a.answers import content_of
+from polyport.protocols.a2a.answers import content_of, without_credentials
 from polyport.protocols.a2a.calls import CallContext
 from polyport.protocols.a2a.executor import Executor
 from polyport.protocols.a2a.fold import at_ms, update_of
@@ -208,8 +208,9 @@ class Intake:
             if late and len(live.turns) > self._settings.queued_messages:
                 raise LimitExceeded(f"{self._settings.queued_messages} messages wait for task {live.id!r} already", 1.0)
             try:
+                kept = without_credentials(message, live.view.status.message)
                 written = await live.write(
-                    *((message,) if late else (message, working)),
+                    *((kept,) if late else (kept, working)),
                     message=key,
                     run_id=None if late else "",
                     only_in=AT_WORK if late else INTERRUPTED,
