@@ -5,8 +5,6 @@ in from Python.
 """
 
 import asyncio
-import logging
-import os
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, cast
@@ -14,21 +12,29 @@ from typing import Any, cast
 import anyio
 from msgspec import Struct
 
+from polyport.assembly import (
+    Models,
+    Remember,
+    compactors,
+    mountable,
+    named_agents,
+    seal_key,
+    stores_of,
+    warn_of_missing_stores,
+)
+from polyport.auth.authorize import Strict
 from polyport.data.compaction import CompactionConfig
 from polyport.data.content import Content, user_text
 from polyport.data.event import Event
 from polyport.data.limits import Limits
 from polyport.data.run import RunConfig, RunOutcome, RunRequest
 from polyport.data.session import SessionKey
-from polyport.engine.compaction import Compactor, make_compactor
 from polyport.engine.hooks import distinct, hook_table
 from polyport.engine.runner import Engine
-from polyport.engine.spec import LlmSpec
 from polyport.engine.tree import AgentTree
 from polyport.errors import ConfigError, RunCancelled
-from polyport.models.registry import resolve
-from polyport.ports.agent import Agent, Bound, CallbackContext, OutputSchema, Tool, Toolset
-from polyport.ports.model import Model
+from polyport.ports.agent import Agent, Tool
+from polyport.ports.auth import Auth, Authenticator
 from polyport.ports.plugin import Plugin
 from polyport.ports.stores import Stores
 from polyport.protocols.guard import Guard
@@ -39,26 +45,6 @@ from polyport.protocols.rest import routes as rest_routes
 from polyport.protocols.routes import Route
 from polyport.runs.coordinator import Coordinator
 from polyport.seams import REAL, Seams
-from polyport.stores.memory import KeywordMemory, MemoryArtifacts, MemorySessions
-from polyport.stores.open import open_stores
-from polyport.tools.agent_tool import accepted_input
-from polyport.tools.builtin import missing_stores
-from polyport.tools.function import make_tool
-from polyport.tools.memory import remember_session
-from polyport.tools.schema import output_schema
-
-log = logging.getLogger("polyport")
-MIN_SECRET = 16
-"""Characters."""
-
-
-class Remember(Plugin):
-    """Puts each session into the memory store when a run ends; a session that grew costs its new events only."""
-
-    name = "remember"
-
-    async def after_run(self, ctx: CallbackContext) -> None:
-        await remember_session(ctx)
 
 
 class Reply(Struct, frozen=True):
@@ -76,9 +62,10 @@ class App:
     `agents` is one agent, several, or a mapping of app names to agents (the name of the agent otherwise). `stores` is a
     Stores object or a URL such as `sqlite:///data.db`; memory by default. With `remember` each session goes into the memory
     store when a run ends. `protocols` are what is served: "rest", "mcp", "a2a", or an object with settings of its own such as
-    `protocols.a2a.mount.A2a(...)`. `secret` (or POLYPORT_SECRET; at least 16 characters, the same for all processes on one
-    database) is the key that seals what a human is asked to approve; without one, whoever can write to the database can forge
-    that. ConfigError says what is wrong and what to set.
+    `protocols.a2a.mount.A2a(...)`. `auth` says who calls: an authenticator (then a caller may act as the user of its own id
+    only), or an `Auth` with an authorizer of your own; without it everybody may do everything. `secret` (or POLYPORT_SECRET;
+    at least 16 characters, the same for all processes on one database) is the key that seals what a human is asked to approve;
+    without one, whoever can write to the database can forge that. ConfigError says what is wrong and what to set.
     """
 
     def __init__(
@@ -89,23 +76,24 @@ class App:
         plugins: Sequence[Plugin] = (),
         remember: bool = False,
         limits: Limits | None = None,
+        auth: Auth | Authenticator | None = None,
         guard: Guard | None = None,
         compaction: CompactionConfig | Mapping[str, CompactionConfig] | None = None,
         protocols: Collection[str | Mountable] = ("rest",),
         secret: str = "",
         seams: Seams = REAL,
     ) -> None:
-        self.stores = _stores(stores, seams)
+        self.stores = stores_of(stores, seams)
         if remember and self.stores.memory is None:
             raise ConfigError("remember=True needs a memory store; these stores have none")
         self.plugins = distinct([*plugins, Remember()] if remember else plugins)
         self.limits = limits or Limits()
         hooks = hook_table(self.plugins)
-        self._models: dict[str, Model] = {}
-        self.trees = {name: AgentTree(agent, self._bind) for name, agent in _named(agents).items()}
-        self._warn_of_missing_stores()
-        self._compactors = self._make_compactors(compaction)
-        key = _seal_key(secret, self.stores)
+        models = Models()
+        self.trees = {name: AgentTree(agent, models.bind) for name, agent in named_agents(agents).items()}
+        warn_of_missing_stores(self.trees, self.stores)
+        self._compactors = compactors(compaction, self.trees, models)
+        key = seal_key(secret, self.stores)
         engines = {
             name: Engine(tree, self.stores, hooks, seams, self._compactors.get(name), key)
             for name, tree in self.trees.items()
@@ -114,9 +102,12 @@ class App:
         self._entered: AsyncExitStack | None = None
         self._around: list[Callable[[], AbstractAsyncContextManager[Any]]] = []
         self._beside: list[Callable[[], AbstractAsyncContextManager[Any]]] = []
+        guard = guard or Guard.open()
+        if auth is not None:
+            guard = guard.behind(auth if isinstance(auth, Auth) else Auth(auth, Strict()))
         self.asgi = Host(
             self._routes(protocols, seams),
-            guard=guard or Guard.open(),
+            guard=guard,
             limits=self.limits,
             seams=seams,
             lifespan=self.running,
@@ -132,10 +123,8 @@ class App:
                 self.mcp = make_server(self.runs, self.limits)
                 self._beside.append(self.mcp.running)
                 routes += self.mcp.routes()
-            elif isinstance(name, str) and name != "a2a":
-                raise ConfigError(f"there is no protocol {name!r}; known are: rest, mcp, a2a")
             else:
-                routes += self._mount(_a2a() if isinstance(name, str) else name, seams)
+                routes += self._mount(mountable(name), seams)
         return routes
 
     def _mount(self, protocol: Mountable, seams: Seams) -> list[Route]:
@@ -144,51 +133,6 @@ class App:
         self._around.append(mounted.around)
         self._beside.append(mounted.beside)
         return mounted.routes()
-
-    def _warn_of_missing_stores(self) -> None:
-        for tree in self.trees.values():
-            for bound in tree.bounds():
-                for warning in missing_stores(bound.tools, self.stores):
-                    log.warning("%s", warning)
-
-    def _model(self, name: str) -> Model:
-        if name not in self._models:
-            self._models[name] = resolve(name)
-        return self._models[name]
-
-    def _make_compactors(self, given: CompactionConfig | Mapping[str, CompactionConfig] | None) -> dict[str, Compactor]:
-        """One for each app that has a configuration, checked against its agents."""
-        if given is None:
-            return {}
-        configs = dict.fromkeys(self.trees, given) if isinstance(given, CompactionConfig) else given
-        for name in configs:
-            if name not in self.trees:
-                raise ConfigError(f"compaction is set for {name!r}, but the apps are: {', '.join(self.trees)}")
-        return {
-            name: make_compactor(config, self.trees[name], self._model(config.model) if config.model else None)
-            for name, config in configs.items()
-        }
-
-    def _bind(self, agent: LlmSpec, above: Bound | None) -> Bound:
-        model = agent.model
-        if isinstance(model, str):
-            if model:
-                model = self._model(model)
-            elif above is not None:
-                model = above.model
-            else:
-                raise ConfigError(
-                    f'agent {agent.name!r} has no model: set model="demo" to try it offline, or a name such as '
-                    '"gemini-flash-latest", "openai/gpt-5-mini", "anthropic/claude-sonnet-4-5" or "ollama/llama3.2"'
-                )
-        tools: list[Tool | Toolset] = []
-        for item in agent.tools:
-            tools.append(item if isinstance(item, Tool | Toolset) else make_tool(item))
-        output = None
-        if agent.output_schema is not None:
-            output = OutputSchema(*output_schema(agent.output_schema))
-        accepts = accepted_input(agent, agent.input_schema) if agent.input_schema is not None else None
-        return Bound(model, tuple(tools), output, accepts)
 
     # ---- life
 
@@ -338,51 +282,8 @@ class App:
         )
 
 
-def _a2a() -> Mountable:
-    from polyport.protocols.a2a.mount import A2a  # costs a third of a cold start, and few apps need it
-
-    return A2a()
-
-
-_OF_THIS_PROCESS = os.urandom(32)
-"""Seals requests that no other process can see."""
-
-
-def _seal_key(secret: str, stores: Stores) -> bytes:
-    secret = secret or os.environ.get("POLYPORT_SECRET", "")
-    if secret and len(secret) < MIN_SECRET:
-        raise ConfigError(f"the secret (App(secret=...) or POLYPORT_SECRET) needs at least {MIN_SECRET} characters")
-    if not secret and isinstance(stores.sessions, MemorySessions):
-        return _OF_THIS_PROCESS
-    return secret.encode()
-
-
 def _raise(outcome: RunOutcome) -> None:
     if outcome.status == "cancelled":
         raise RunCancelled(outcome.reason)
     if outcome.error is not None:
         raise outcome.error
-
-
-def _stores(stores: Stores | str | None, seams: Seams) -> Stores:
-    if isinstance(stores, Stores):
-        return stores
-    if stores:
-        return open_stores(stores, seams=seams)
-    return Stores(MemorySessions(seams), MemoryArtifacts(seams), KeywordMemory())
-
-
-def _named(agents: Agent | Iterable[Agent] | Mapping[str, Agent]) -> dict[str, Agent]:
-    named: dict[str, Agent] = {}
-    if isinstance(agents, Mapping):
-        named.update(cast("Mapping[str, Agent]", agents))
-    else:
-        for agent in [agents] if isinstance(agents, Agent) else agents:
-            if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance]  user code is not checked
-                raise ConfigError(f"App needs agents, not a {type(agent).__name__}")
-            if agent.name in named:
-                raise ConfigError(f"two agents are named {agent.name!r}; give App a mapping of app names to agents")
-            named[agent.name] = agent
-    if not named:
-        raise ConfigError("App needs at least one agent")
-    return named

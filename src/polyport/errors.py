@@ -5,6 +5,7 @@ Raised by every floor; turned into a status by the protocols only. Nothing here 
     PolyportError
      +-- BadRequest        the caller sent something wrong (names the field)
      +-- Unauthenticated   no or bad credentials
+     +-- AuthenticationFailed  the provider of identities is at fault
      +-- Forbidden         known caller, not allowed
      +-- NotFound          session, app, run, artifact, task
      +-- Conflict          exists already, busy, or a stale version
@@ -73,7 +74,17 @@ class BadRequest(PolyportError):
 
 
 class Unauthenticated(PolyportError):
+    """No or bad credentials; `challenge` is the WWW-Authenticate header to answer with, "" is Bearer."""
+
     kind = "unauthenticated"
+
+    def __init__(self, message: str, challenge: str = "") -> None:
+        super().__init__(message)
+        self.challenge = challenge
+
+
+class AuthenticationFailed(PolyportError):
+    """The provider of identities is down or wrong; nobody can say who is calling."""
 
 
 class Forbidden(PolyportError):

@@ -17,7 +17,8 @@ from polyport.data.content import Blob
 from polyport.data.model import ToolDeclaration
 from polyport.protocols.guard import Guard
 from polyport.protocols.host import Host
-from polyport.protocols.http import Caller, Request
+from polyport.data.auth import Caller
+from polyport.protocols.http import Request
 from polyport.protocols.mcp import make_server
 from polyport.testing import ScriptedModel, call, chunks
 from polyport.testing.connect import connect

@@ -15,7 +15,8 @@ from polyport.data.limits import Limits
 from polyport.errors import Unauthenticated
 from polyport.protocols.a2a.mount import A2a, A2aServer
 from polyport.protocols.guard import Guard
-from polyport.protocols.http import ANONYMOUS, Caller, Request
+from polyport.data.auth import ANONYMOUS, Caller
+from polyport.protocols.http import Request
 from polyport.testing import ScriptedModel, connect
 from polyport.testing.connect import Client
 from polyport.wire import a2a_proto

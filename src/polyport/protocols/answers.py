@@ -64,7 +64,7 @@ def error_headers(error: BaseException) -> list[Header]:
     if isinstance(error, LimitExceeded):
         return [(b"retry-after", b"%d" % max(1, math.ceil(error.retry_after_s or 1)))]
     if isinstance(error, Unauthenticated):
-        return [(b"www-authenticate", b"Bearer")]
+        return [(b"www-authenticate", (error.challenge or "Bearer").encode("latin-1", "replace"))]
     return []
 
 

@@ -5,13 +5,16 @@ browser: DNS rebinding (Host) and forged requests (Origin); spec rest 4.4. The H
 forwarded header. Never looks at a body.
 """
 
+import copy
 import ipaddress
 import logging
 import re
 from collections.abc import Collection
 
-from polyport.errors import BadRequest, Forbidden
-from polyport.protocols.http import ANONYMOUS, Caller, Header, Request
+from polyport.data.auth import ANONYMOUS, Caller, Credentials
+from polyport.errors import AuthenticationFailed, BadRequest, Forbidden, PolyportError, Unauthenticated
+from polyport.ports.auth import Auth
+from polyport.protocols.http import Header, Request
 
 log = logging.getLogger("polyport.guard")
 
@@ -35,9 +38,10 @@ _KEEP = 256
 class Guard:
     """`allowed_hosts` are names (`api.test`, `api.test:8443`, `*.api.test`), `allowed_origins` whole origins
     (`https://ui.test`); `*` in either turns that check off. `bind_host` is what the server listens on. With
-    `trusted_proxy` the forwarded host and scheme decide what "same origin" means (FR-226)."""
+    `trusted_proxy` the forwarded host and scheme decide what "same origin" means (FR-226). `auth` says who calls and what
+    they may do; without it everybody is anonymous and may do everything."""
 
-    __slots__ = ("_any_host", "_any_origin", "_hosts", "_known", "_origins", "_trusted_proxy", "_wildcard_bind")
+    auth: Auth | None = None
 
     def __init__(
         self,
@@ -67,9 +71,31 @@ class Guard:
         """Whether it lets every Host and Origin through, as `Guard.open()` does."""
         return self._any_host and self._any_origin
 
+    def behind(self, auth: Auth) -> "Guard":
+        """The same guard with this identity in front."""
+        guarded = copy.copy(self)
+        guarded.auth = auth
+        return guarded
+
     async def admit(self, request: Request) -> Caller:
-        """Who is calling; asked once for each request to a route that is not public. Here: nobody in particular."""
-        return ANONYMOUS
+        """Who is calling; asked once for each request to a route that is not public. Unauthenticated, Forbidden, LimitExceeded,
+        AuthenticationFailed when the provider of identities is at fault (spec rest 3.3)."""
+        if self.auth is None:
+            return ANONYMOUS
+        authenticator, request.authorizer = self.auth
+        try:
+            caller = await authenticator.authenticate(Credentials(request.scope["headers"], request.peer))
+        except Unauthenticated as error:
+            error.challenge = error.challenge or authenticator.challenge
+            raise
+        except PolyportError:
+            raise
+        except Exception as error:
+            log.error("request %s: the authenticator failed", request.id, exc_info=error)
+            raise AuthenticationFailed("authentication failed") from error
+        if caller is None:
+            raise Unauthenticated("unauthorized", authenticator.challenge)
+        return caller
 
     def check_host(self, request: Request) -> None:
         """Forbidden unless the Host is loopback, what the server listens on, or allowed. No Host at all passes: browsers

@@ -14,6 +14,7 @@ import anyio
 from polyport import codec
 from polyport.data.limits import Limits
 from polyport.errors import BadRequest, NotFound, PolyportError, Unavailable, unwrap
+from polyport.ports.auth import Authorizer
 from polyport.protocols.answers import (
     JSON,
     close_reason,
@@ -168,6 +169,8 @@ class Host:
                 await self._start()
             if not route.public:
                 request.caller = await self.guard.admit(request)
+                if request.authorizer is not None:
+                    await _authorize(request, route, request.authorizer)
             await route.handler(request, out)
         except ClientGone:
             raise
@@ -216,6 +219,17 @@ class Host:
             request.id,
             f" run={request.run_id}" if request.run_id else "",
         )
+
+
+async def _authorize(request: Request, route: Route, authorizer: Authorizer) -> None:
+    """Forbidden, by what the path says. It is asked for every route, so that none can be forgotten."""
+    user, app = request.params.get("user"), request.params.get("app")
+    if route.admin:
+        await authorizer.administer(request.caller, app or "")
+    elif user is not None:
+        await authorizer.act_as(request.caller, user, app or "")
+    elif app is not None:
+        await authorizer.use(request.caller, app)
 
 
 async def _no_handler(request: Request, out: Outgoing, leaf: Leaf | None) -> None:

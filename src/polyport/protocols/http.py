@@ -4,14 +4,17 @@ Made by the host for every call and given to every handler. Path segments are de
 id may hold an encoded slash (spec rest 4.2). Never answers anything; see `answers`.
 """
 
+import ipaddress
 import re
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, TypeVar, cast
 from urllib.parse import parse_qsl
 
 from polyport import codec
+from polyport.data.auth import ANONYMOUS
 from polyport.data.limits import Limits
 from polyport.errors import BadRequest, RunCancelled, TooLarge
+from polyport.ports.auth import Authorizer
 from polyport.seams import Seams
 
 T = TypeVar("T")
@@ -31,22 +34,10 @@ class ClientGone(RunCancelled):
     """The client closed the connection; nobody will read an answer."""
 
 
-class Caller:
-    """Who is calling. `user` is "" for an anonymous caller; `claims` is what the authenticator knows about it."""
-
-    __slots__ = ("claims", "user")
-
-    def __init__(self, user: str = "", claims: dict[str, Any] | None = None) -> None:
-        self.user = user
-        self.claims: dict[str, Any] = claims if claims is not None else {}
-
-
-ANONYMOUS = Caller()
-
-
 class Request:
     """`params` are the decoded path parameters, `method` is upper case ("WEBSOCKET" for a handshake), `prefix` the part of
-    the path that is not the protocol's (mount point and `/api`). A handler may set `run_id` for the access log. `unread` is
+    the path that is not the protocol's (mount point and `/api`). `caller` is who asks, `authorizer` what says no, None where
+    everybody may do everything. A handler may set `run_id` for the access log. `unread` is
     true once a body was refused before its end."""
 
     __slots__ = (
@@ -54,6 +45,7 @@ class Request:
         "_headers",
         "_id",
         "_query",
+        "authorizer",
         "caller",
         "limits",
         "method",
@@ -75,12 +67,35 @@ class Request:
         self.params: dict[str, str] = {}
         self.prefix = ""
         self.caller = ANONYMOUS
+        self.authorizer: Authorizer | None = None
         self.run_id = ""
         self.unread = False
         self._id = ""
         self._body: bytes | None = None
         self._headers: dict[bytes, bytes] | None = None
         self._query: dict[str, list[str]] | None = None
+
+    async def act_as(self, user: str, app: str) -> None:
+        """Forbidden unless the caller may act as this user of this app. The host asks for routes with {user} in the path; a
+        handler that learns of the user from a body asks itself, before any storage."""
+        if self.authorizer is not None:
+            await self.authorizer.act_as(self.caller, user, app)
+
+    @property
+    def peer(self) -> str:
+        """The address of whoever opened the connection, "" where it has none."""
+        client = self.scope.get("client")
+        return client[0] if client else ""
+
+    @property
+    def loopback(self) -> bool:
+        """Whether a program on this machine asks, and not a proxy here for somebody else."""
+        if not {b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via"}.isdisjoint(self.headers):
+            return False
+        try:
+            return ipaddress.ip_address(self.peer).is_loopback
+        except ValueError:
+            return False
 
     @property
     def path(self) -> str:

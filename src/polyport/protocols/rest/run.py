@@ -14,7 +14,7 @@ from polyport.data.limits import Limits
 from polyport.data.run import RunConfig, RunOutcome, RunRequest
 from polyport.data.session import SessionKey
 from polyport.engine.resume import shown
-from polyport.errors import BadRequest, Conflict, ModelError, NotFound, PolyportError, RunCancelled, TimedOut
+from polyport.errors import BadRequest, Conflict, Forbidden, ModelError, NotFound, PolyportError, RunCancelled, TimedOut
 from polyport.ports.runs import FeedItem, Run, Runs
 from polyport.protocols.answers import error_frame, send_json
 from polyport.protocols.http import Request, Send
@@ -87,7 +87,9 @@ class RunRoutes:
 
     async def _start(self, request: Request, *, detach: bool) -> Run:
         body = await request.json(RunBody)
-        run = await self._runs.start(run_request(body), attached=not detach)
+        asked = run_request(body)
+        await request.act_as(asked.key.user, asked.key.app)
+        run = await self._runs.start(asked, attached=not detach)
         request.run_id = run.id
         return run
 
@@ -154,10 +156,10 @@ class RunRoutes:
         run_id = request.params["run"]
         request.run_id = run_id
         offset, stored, base = _cursor(request.header("last-event-id") or request.query_text("after"))
+        key = await self._own_run(request)
         run = self._runs.get(run_id)
         if run is not None and run.base == base:
             return await self._stream(request, send, run, min(offset, run.offset), ids=True)
-        key = await self._key_of(run_id)
         session = await self._runs.stores.sessions.get(key)
         events = [e for e in session.events if e.invocation_id == run_id and shown(e)]
         missed = list(enumerate(events[: run.base] if run is not None else events, 1))[stored:]
@@ -170,19 +172,28 @@ class RunRoutes:
             await stream.send(frames)
         await stream.close()
 
-    async def _key_of(self, run_id: str) -> SessionKey:
-        key = await self._runs.stores.sessions.find_run(run_id)
-        if key is None:
-            raise NotFound(f"there is no run {run_id!r}")
-        return key
+    async def _own_run(self, request: Request) -> SessionKey:
+        """The session of the run that the path names. NotFound also for a run of somebody else, who alone needs to know that
+        it is there."""
+        run_id = request.params["run"]
+        run = self._runs.get(run_id)
+        key = run.key if run is not None else await self._runs.stores.sessions.find_run(run_id)
+        try:
+            if key is not None:
+                await request.act_as(key.user, key.app)
+                return key
+        except Forbidden:
+            pass
+        raise NotFound(f"there is no run {run_id!r}")
 
     async def status(self, request: Request, send: Send) -> None:
         """`{"invocationId", "status", "reason"?}`; status is running, finished, paused, failed or cancelled; of a run of
         which only the stored events are left, `stopped` when it may be resumed (POST /run with its id), else `ended`."""
         run_id = request.params["run"]
+        key = await self._own_run(request)
         run = self._runs.get(run_id)
         if run is None:
-            session = await self._runs.stores.sessions.get(await self._key_of(run_id))
+            session = await self._runs.stores.sessions.get(key)
             status = "stopped" if self._runs.can_go_on(session, run_id) else "ended"
             return await send_json(send, RunStarted(invocation_id=run_id, status=status))
         outcome = run.outcome
@@ -195,10 +206,9 @@ class RunRoutes:
         run_id = request.params["run"]
         request.run_id = run_id
         body = await request.json(CancelBody, empty=CancelBody())
+        await self._own_run(request)
         if await self._runs.cancel(run_id, body.reason or "cancelled by the caller"):
             return await self.status(request, send)
-        if self._runs.get(run_id) is None:
-            await self._key_of(run_id)
         raise Conflict(f"run {run_id!r} has ended already; there is nothing to cancel")
 
 

@@ -1,0 +1,1 @@
+"""Identity: authenticators and authorizers, for `App(auth=...)` (spec rest 3)."""
