@@ -172,7 +172,7 @@ async def test_unless_gone_cancels_the_work_of_a_client_that_left() -> None:
         raise AssertionError("nobody reads an answer")
 
     await host(scope, receive, send)
-    assert told == ["cancelled", "cancelled", "gone"], "once when the unwatched time is over, once when the client left"
+    assert told == ["cancelled", "gone"]
 
 
 async def test_a_websocket_route_gets_its_parameters() -> None:

@@ -86,6 +86,10 @@ class Run(Protocol):
         """Return when the run has ended and cleaned up."""
         ...
 
+    async def ends_within(self, seconds: float) -> bool:
+        """Wait for the end of the run, but not longer than so many seconds; whether it has ended."""
+        ...
+
 
 class Runs(Protocol):
     """Owns every run of an app."""

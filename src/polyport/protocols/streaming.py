@@ -103,18 +103,11 @@ async def _beat(stream: SseStream, quiet_s: float) -> None:
         seen = stream.writes
 
 
-GRACE_S = 0.05
-"""How long a wait goes on before anybody looks whether the client is still there."""
-
-
 async def unless_gone(request: Request, wait: Callable[[], Awaitable[T]]) -> T:
-    """What `wait` returns; ClientGone if the client hangs up first. `wait` may be cancelled and called again.
+    """What `wait` returns; ClientGone if the client hangs up first, and `wait` is cancelled.
 
-    For handlers that answer once, after a time. A short wait is not watched at all, for a watcher costs more than a short run.
-    What `wait` raises is raised here, not in a group.
+    For handlers that answer once, after a time. What `wait` raises is raised here, not in a group.
     """
-    with anyio.move_on_after(GRACE_S):
-        return await wait()
     answers: list[T] = []
 
     async def watch() -> None:

@@ -38,7 +38,7 @@ INTERRUPTED = "interrupted by a newer message"
 class LiveRun(Feed):
     """A run of this process; see ports.runs.Run."""
 
-    __slots__ = ("_ended", "attached", "id", "key", "outcome", "reason", "task", "timed_out", "watchers")
+    __slots__ = ("_waiting", "attached", "id", "key", "outcome", "reason", "task", "timed_out", "watchers")
 
     def __init__(self, run_id: str, key: SessionKey, attached: bool, feed_items: int, base: int) -> None:
         super().__init__(feed_items, base)
@@ -50,13 +50,13 @@ class LiveRun(Feed):
         self.reason = ""
         self.timed_out = False
         self.task: anyio.TaskHandle[None] | None = None
-        self._ended: asyncio.Event | None = None
+        self._waiting: set[asyncio.Event] = set()
 
     def finish(self, outcome: RunOutcome) -> None:
         self.outcome = outcome
         self.close()
-        if self._ended is not None:
-            self._ended.set()
+        for waiting in self._waiting:
+            waiting.set()
 
     def cancel(self, reason: str) -> None:
         """Ask the run to stop. The first reason counts."""
@@ -71,11 +71,27 @@ class LiveRun(Feed):
         self.cancel(f"the run took longer than {limit_s:g} s and was stopped")
 
     async def wait(self) -> RunOutcome:
-        while self.outcome is None:
-            if self._ended is None:
-                self._ended = asyncio.Event()
-            await self._ended.wait()
+        if self.outcome is None:
+            await self._wait(asyncio.Event())
+        assert self.outcome is not None
         return self.outcome
+
+    async def ends_within(self, seconds: float) -> bool:
+        if self.outcome is None:
+            ended = asyncio.Event()
+            timer = asyncio.get_running_loop().call_later(seconds, ended.set)  # a third of a cancel scope's price
+            try:
+                await self._wait(ended)
+            finally:
+                timer.cancel()
+        return self.outcome is not None
+
+    async def _wait(self, ended: asyncio.Event) -> None:
+        self._waiting.add(ended)
+        try:
+            await ended.wait()
+        finally:
+            self._waiting.discard(ended)
 
     async def gone(self) -> None:
         """Return when the run has ended and the session's summary, if one was due, is stored."""

@@ -41,6 +41,10 @@ class CancelBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reason: str = ""
 
 
+UNWATCHED_S = 0.05
+"""How long a run goes on before anybody looks whether the client is still there: a watcher costs more than a short run."""
+
+
 class RunRoutes:
     def __init__(self, runs: Runs, limits: Limits) -> None:
         self._runs = runs
@@ -105,7 +109,10 @@ class RunRoutes:
         if detach:
             return await send_json(send, RunStarted(invocation_id=run.id, status="running"), 202)
         async with run.watching():
-            outcome = await unless_gone(request, run.wait)
+            if not await run.ends_within(UNWATCHED_S):
+                await unless_gone(request, run.wait)
+        outcome = run.outcome
+        assert outcome is not None
         if outcome.status == "failed" or outcome.status == "cancelled":
             raise failure(outcome, "failed to run agent: ")
         events = [item.bytes(SHAPE, encode_event) for item in run.read(0)]
