@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-
 _random: list[str] = []
 """Hex digits for ids to come: one system call for many ids."""
 os.register_at_fork(after_in_child=_random.clear)
