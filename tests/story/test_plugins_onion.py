@@ -292,7 +292,7 @@ def test_an_unused_hook_costs_one_look_up():
     table = hook_table([Hooks([])])
     assert wrap(table, "around_tool", inner) is inner
     generate = model.generate
-    assert wrap_model(table, None, generate) is generate  # pyright: ignore[reportArgumentType]  nothing reads it
+    assert wrap_model(table, None, "", generate) is generate  # pyright: ignore[reportArgumentType]  nothing reads it
     assert hook_table([Plugin()]) == {}
 
 

@@ -5,6 +5,7 @@ decides and nobody else is asked. Sync callables run in a worker thread, so that
 
 The `around_*` hooks of the plugins form an onion around the thing itself, the first plugin outermost. It lies inside the other
 hooks: before_x; then around_x with the model, tool, agent or run in it; then on_x_error for what still fails; then after_x.
+The `watch_*` hooks measure: they lie around all of these, but for a model, where they lie around the question itself.
 """
 
 import inspect
@@ -43,6 +44,10 @@ HOOK_NAMES = (
     "around_agent",
     "around_model",
     "around_tool",
+    "watch_agent",
+    "watch_model",
+    "watch_tools",
+    "watch_tool",
 )
 
 _ANSWERS: dict[str, type] = {
@@ -57,10 +62,11 @@ _ANSWERS: dict[str, type] = {
 }
 """What a hook may answer besides None. A tool's result may be anything."""
 
+_ENDS = ("around_run", "around_agent")
 _ENDINGS: tuple[str, ...] = get_args(Ending)
-"""What `around_run` and `around_agent` may return."""
+"""What these may return."""
 
-_LIKE_A_HOOK = ("before_", "after_", "on_", "around_")
+_LIKE_A_HOOK = ("before_", "after_", "on_", "around_", "watch_")
 
 Callbacks = Callable[..., Any] | Sequence[Callable[..., Any]]
 
@@ -133,7 +139,7 @@ def wrap(hooks: Hooks, name: str, inner: Callable[..., Awaitable[Any]], *about: 
 
 async def _layer(name: str, hook: Callable[..., Any], about: Sequence[Any], inner: Any, *args: Any) -> Any:
     answer = await hook(*about, *args, inner)
-    if name != "around_tool" and answer not in _ENDINGS:
+    if name in _ENDS and answer not in _ENDINGS:
         raise AgentError(f"{name} of a plugin returned a {type(answer).__name__}; it must return what call_next() gave")
     return answer
 
@@ -157,23 +163,27 @@ class ModelStep:
         return await self._generate(request, on_partial or self.on_partial)
 
 
-def wrap_model(hooks: Hooks, ctx: CallbackContext, generate: Generate) -> Generate:
-    """A model's `generate` with the `around_model` hooks around it; `generate` itself when there are none."""
+def wrap_model(hooks: Hooks, ctx: CallbackContext, event_id: str, generate: Generate) -> Generate:
+    """A model's `generate` with the `watch_model` hooks and then the `around_model` hooks around it; `generate` itself when
+    there are none."""
+    for hook in reversed(hooks.get("watch_model", ())):
+        generate = partial(_model_layer, "watch_model", hook, (ctx, event_id), generate)
     for hook in reversed(hooks.get("around_model", ())):
-        generate = partial(_model_layer, hook, ctx, generate)
+        generate = partial(_model_layer, "around_model", hook, (ctx,), generate)
     return generate
 
 
 async def _model_layer(
+    name: str,
     hook: Callable[..., Any],
-    ctx: CallbackContext,
+    about: Sequence[Any],
     inner: Generate,
     request: ModelRequest,
     on_partial: OnPartial | None,
 ) -> ModelResponse:
-    answer = await hook(ctx, request, ModelStep(inner, on_partial))
+    answer = await hook(*about, request, ModelStep(inner, on_partial))
     if not isinstance(answer, ModelResponse):
-        raise AgentError(f"around_model of a plugin returned a {type(answer).__name__}; it must return a ModelResponse")
+        raise AgentError(f"{name} of a plugin returned a {type(answer).__name__}; it must return a ModelResponse")
     return answer
 
 

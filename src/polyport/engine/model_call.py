@@ -58,7 +58,7 @@ class ModelCall:
                 "going round in circles"
             )
         scope.calls_left -= 1
-        generate = wrap_model(scope.hooks, callback, self.model.generate)
+        generate = wrap_model(scope.hooks, callback, self.event_id, self.model.generate)
         try:
             answer = await generate(request, self._partial(callback) if scope.config.streaming else None)
         except Exception as error:

@@ -187,17 +187,24 @@ async def run_agent(ctx: RunContext, agent: Agent) -> Ending:
     An agent that hands over (`next_agent`) has its after-agent asked when those that went on have ended; they do not stand
     on each other's stack, so a conversation may go to and fro as often as the budget allows (FR-107).
     """
-    entered: list[RunContext] = []
     with Contained(f"agent {agent.name!r}"):
-        while True:
-            ending, left = await _enter(ctx)
-            if not left:
-                entered.append(ctx)
-            if ctx.next_agent is None:
-                break
-            ctx = ctx.at(ctx.next_agent)
-        for one in reversed(entered):
-            ending = await _leave(one, ending)
+        return await wrap(ctx.scope.hooks, "watch_agent", partial(_turns, ctx), ctx)()
+
+
+async def _turns(ctx: RunContext) -> Ending:
+    """The turn of an agent, and those of all to whom it and they hand over. The watch of the first one sees all of it; of the
+    others theirs sees what comes before after-agent."""
+    entered: list[RunContext] = []
+    ending, left = await _enter(ctx)
+    while True:
+        if not left:
+            entered.append(ctx)
+        if ctx.next_agent is None:
+            break
+        ctx = ctx.at(ctx.next_agent)
+        ending, left = await wrap(ctx.scope.hooks, "watch_agent", partial(_enter, ctx), ctx)()
+    for one in reversed(entered):
+        ending = await _leave(one, ending)
     return ending
 
 

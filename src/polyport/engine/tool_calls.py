@@ -71,6 +71,13 @@ async def run_calls(
     """Carry out the calls side by side. `replies` are what a human has said about them, by call id."""
     if not calls:
         return NOTHING_DONE
+    return await wrap(ctx.scope.hooks, "watch_tools", partial(_all, ctx, agent, box, calls, replies), ctx, calls)()
+
+
+async def _all(
+    ctx: RunContext, agent: LlmSpec, box: Toolbox, calls: Sequence[FunctionCall], replies: Mapping[str, Reply]
+) -> Done:
+    """The calls side by side, merged."""
     if len(calls) == 1:
         outcomes: list[Outcome | None] = [await _one(ctx, agent, box, calls[0], replies)]
     else:
@@ -92,18 +99,24 @@ async def _one(
 ) -> Outcome:
     context = ToolContext(ctx, call.id, replies.get(call.id, NO_REPLY))
     tool = box.by_name.get(call.name)
+    return await wrap(ctx.scope.hooks, "watch_tool", partial(_call, context, agent, box, call), context, call, tool)()
+
+
+async def _call(context: ToolContext, agent: LlmSpec, box: Toolbox, call: FunctionCall) -> Outcome:
+    """One call with its hooks and callbacks."""
+    tool = box.by_name.get(call.name)
     args = codec.own(call.args)  # the event that holds the call is not the tool's
     result, problem = await _tried(call.name, _run(context, agent, box, call.name, args))
     if context.waits and problem is None:
         return Outcome(call, None, context.actions, waits=True)
     if problem is not None:
-        asked = first(ctx.scope.hooks, "on_tool_error", agent.on_tool_error, context, tool, args, problem)
+        asked = first(context.scope.hooks, "on_tool_error", agent.on_tool_error, context, tool, args, problem)
         mended, worse = await _tried(call.name, asked)
         result, problem = mended, worse or (problem if mended is None else None)
     if problem is not None:
         result = {"error": _error_text(call.name, problem)}
-    if tool is not None and ("after_tool" in ctx.scope.hooks or agent.after_tool):
-        asked = first(ctx.scope.hooks, "after_tool", agent.after_tool, context, tool, args, result)
+    if tool is not None and ("after_tool" in context.scope.hooks or agent.after_tool):
+        asked = first(context.scope.hooks, "after_tool", agent.after_tool, context, tool, args, result)
         replaced, problem = await _tried(call.name, asked)
         if problem is not None:
             result = {"error": _error_text(call.name, problem)}

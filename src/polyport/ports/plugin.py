@@ -3,10 +3,10 @@
 Written in `plugins/` and by users; asked by the engine (`engine/hooks` says who is asked when). Nothing here does I/O.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from polyport.data.content import Content
+from polyport.data.content import Content, FunctionCall
 from polyport.data.event import Event
 from polyport.data.model import ModelRequest, ModelResponse
 from polyport.data.run import Ending
@@ -64,5 +64,26 @@ class Plugin:
 
     async def around_tool(self, ctx: ToolContext, tool: Tool, args: dict[str, Any], call_next: CallNext) -> Any:
         return await call_next(args)
+
+    # For what measures, and changes nothing: around an agent with its callbacks and all to whom it hands over; around each
+    # single question to the model, inside `around_model`; around the calls of one answer; and around one of them with its hooks
+    # and callbacks, also when there is no such tool. What `call_next` gives is to be returned as it is.
+
+    async def watch_agent(self, ctx: RunContext, call_next: CallNext) -> Any:
+        return await call_next()
+
+    async def watch_model(
+        self, ctx: CallbackContext, event_id: str, request: ModelRequest, call_next: CallNext
+    ) -> ModelResponse:
+        """`event_id` is that of the event which the answer becomes."""
+        return await call_next(request)
+
+    async def watch_tools(self, ctx: RunContext, calls: Sequence[FunctionCall], call_next: CallNext) -> Any:
+        """`call_next` gives an object whose `event` is the merged event, None when there is nothing to tell."""
+        return await call_next()
+
+    async def watch_tool(self, ctx: ToolContext, call: FunctionCall, tool: Tool | None, call_next: CallNext) -> Any:
+        """`call_next` gives an object whose `response` is what the model will see, None when there is nothing yet."""
+        return await call_next()
 
     async def close(self) -> None: ...
