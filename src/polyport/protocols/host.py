@@ -4,6 +4,7 @@ Made by the App from the routes of all protocols. Plain ASGI 3, for a framework 
 no protocol, no agent and no store.
 """
 
+import copy
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -15,6 +16,7 @@ from polyport import codec
 from polyport.data.limits import Limits
 from polyport.errors import BadRequest, NotFound, PolyportError, Unavailable, unwrap
 from polyport.ports.auth import Authorizer
+from polyport.ports.trace import INCOMING, NO_TRACE, TRACE_HEADERS
 from polyport.protocols.answers import (
     JSON,
     close_reason,
@@ -36,6 +38,9 @@ access = logging.getLogger("polyport.access")
 
 NOSNIFF: Header = (b"x-content-type-options", b"nosniff")
 Lifespan = Callable[[], AbstractAsyncContextManager[Any]]
+Watch = Callable[[Request], Callable[[int], None]]
+"""Called when a request comes; what it gives is called with the status once the answer has ended. `request.route` is then the
+pattern of its path."""
 
 
 CLOSE: Header = (b"connection", b"close")
@@ -123,10 +128,17 @@ class Host:
         self.limits = limits if limits is not None else Limits()
         self.seams = seams
         self._table = Table(self.routes, prefixes)
+        self._watches: tuple[Watch, ...] = ()
         self._lifespan = lifespan
         self._ensure_started = ensure_started
         self._started = lifespan is None and ensure_started is None
         self._starting = anyio.Lock()
+
+    def watched_by(self, watches: Iterable[Watch]) -> "Host":
+        """The same host with these asked about every request. To be used in place of this one, before it serves."""
+        host = copy.copy(self)
+        host._watches = (*self._watches, *watches)
+        return host
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
@@ -142,6 +154,10 @@ class Host:
         out = Outgoing(send, request)
         logged = access.isEnabledFor(logging.INFO)
         began = self.seams.clock() if logged else 0.0
+        ends = [watch(request) for watch in self._watches]
+        traced = b"traceparent" in request.headers
+        if traced:
+            INCOMING.set({name: value for name in TRACE_HEADERS if (value := request.header(name))})
         try:
             await self._answer(request, out)
         except ClientGone:
@@ -149,6 +165,10 @@ class Host:
         finally:
             if logged:
                 self._log(request, out, began)
+            for end in ends:
+                end(out.status)
+            if traced:
+                INCOMING.set(NO_TRACE)  # a server may serve the next request in the same task
 
     async def _answer(self, request: Request, out: Outgoing) -> None:
         route: Route | None = None
@@ -160,6 +180,7 @@ class Host:
             if target is not None:
                 route = target.route
                 request.prefix = request.scope.get("root_path", "") + target.prefix
+                request.route = route.pattern
                 if values:
                     request.params = dict(zip(target.names, values, strict=True))
             out.headers = self.guard.check_origin(request, leaf is None or (route is not None and route.public))

@@ -37,8 +37,8 @@ class ClientGone(RunCancelled):
 class Request:
     """`params` are the decoded path parameters, `method` is upper case ("WEBSOCKET" for a handshake), `prefix` the part of
     the path that is not the protocol's (mount point and `/api`). `caller` is who asks, `authorizer` what says no, None where
-    everybody may do everything. A handler may set `run_id` for the access log. `unread` is
-    true once a body was refused before its end."""
+    everybody may do everything. `route` is the pattern of the route that serves it, "" for none. A handler may set `run_id`
+    for the access log. `unread` is true once a body was refused before its end."""
 
     __slots__ = (
         "_body",
@@ -52,6 +52,7 @@ class Request:
         "params",
         "prefix",
         "receive",
+        "route",
         "run_id",
         "scope",
         "seams",
@@ -66,6 +67,7 @@ class Request:
         self.method: str = scope["method"] if scope["type"] == "http" else "WEBSOCKET"
         self.params: dict[str, str] = {}
         self.prefix = ""
+        self.route = ""
         self.caller = ANONYMOUS
         self.authorizer: Authorizer | None = None
         self.run_id = ""
