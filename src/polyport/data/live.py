@@ -121,7 +121,6 @@ class LiveMessage(Struct, frozen=True, kw_only=True, gc=False):
     """The answer is made, if not yet played."""
     turn_complete: bool = False
     """It is the user's turn."""
-    waiting_for_input: bool = False
     go_away_s: float | None = None
     """The provider will close the connection in so many seconds."""
     resumption_handle: str = ""
