@@ -7,11 +7,11 @@ import load
 from load import Expect
 from rows import Group, Measure, Numbers, Pace, Row, timed
 from script import ANSWER, PARTIALS
-from servers import ADK, Server
+from servers import ADK, OURS, Server
 
 UPDATES = 1000
-AROUND = 5
-"""Frames of a stream that are not pieces: the task, its states and the whole text."""
+AROUND = {ADK: 5, OURS: 4}
+"""Frames of a stream that are not pieces: the task, its states and the whole text (which google-adk says twice)."""
 
 
 def call(app: str, method: str, message_id: str, text: str) -> bytes:
@@ -37,9 +37,7 @@ def _stream(app: str, text: str, pieces: int, concurrency: int) -> Measure:
     """`SendStreamingMessage`, read to its end; every piece of the model is a frame on both servers."""
 
     async def measure(server: Server, pace: Pace) -> Numbers:
-        frames = pieces + AROUND
-        if not pieces:
-            frames = 5 if server.kind == ADK else 4  # google-adk says the text twice: as a status and as an artifact
+        frames = pieces + AROUND[server.kind]
 
         async def make(count: int) -> list[bytes]:
             return [call(app, "SendStreamingMessage", i, text) for i in server.new_session_ids(count)]

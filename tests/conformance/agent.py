@@ -94,6 +94,7 @@ def contract(options: Options) -> tuple[Agent, A2a]:
         required_extensions=(REQUIRED,) if options.required_ext else (),
     )
     hooks = ExecutorConfig(
+        output="artifact-per-run",
         before_execute=steer,
         after_event=mark_last,
         after_execute=ending_v03 if options.v03 else ending,

@@ -25,7 +25,8 @@ from polyport.wire.a2a_translate import EXTENSION
 from support.a2a_talk import Gate, asked, lines, said, short, talking, texts
 
 Scripted = Callable[..., tuple[LlmAgent, ScriptedModel]]
-PER_EVENT = ExecutorConfig(output="artifact-per-event")
+PER_EVENT = ExecutorConfig()
+PER_RUN = ExecutorConfig(output="artifact-per-run")
 
 
 def ticket() -> None:
@@ -82,7 +83,7 @@ def updates_of(updates: Sequence[Any]) -> list[a2a.TaskArtifactUpdateEvent]:
 async def test_T087_the_steps_of_a_first_run_and_their_metadata(scripted: Scripted):
     usage = Usage(prompt_token_count=3, total_token_count=5)
     agent, _ = scripted(ModelResponse(content=model_text("hello"), usage_metadata=usage, finish_reason="STOP"))
-    async with talking(agent) as caller:
+    async with talking(agent, executor=PER_RUN) as caller:
         updates = await caller.stream()
         task = await caller.get(updates[0].frame.task.id)
         assert lines(updates) == ["task submitted", "status working", "artifact hello", "status completed"]
@@ -134,7 +135,7 @@ async def test_T088_the_user_can_be_named_by_a_hook(scripted: Scripted):
 
 async def test_T089_T100_one_artifact_for_a_run_with_a_preview_beside_it(scripted: Scripted):
     agent, _ = scripted(call("ping", id="c1"), chunks("Hel", "lo"), tools=[ping])
-    async with talking(agent) as caller:
+    async with talking(agent, executor=PER_RUN) as caller:
         updates = await caller.stream()
         assert lines(updates) == [
             "task submitted",
@@ -200,7 +201,7 @@ async def test_T100_a_piece_without_an_end_leaves_nothing(scripted: Scripted):
         await on_partial(ModelResponse(content=model_text("half a"), partial=True))
         raise ModelError("gone", code="LOST")
 
-    for config in (ExecutorConfig(), PER_EVENT):
+    for config in (PER_RUN, PER_EVENT):
         agent, _ = scripted(half)
         async with talking(agent, executor=config) as caller:
             updates = await caller.stream()
@@ -212,7 +213,7 @@ async def test_T100_a_piece_without_an_end_leaves_nothing(scripted: Scripted):
 async def test_token_streaming_is_where_somebody_may_look_and_can_be_off(scripted: Scripted):
     agent, _ = scripted(chunks("a", "b"), chunks("c", "d"))
     async with talking(agent, executor=ExecutorConfig(streaming=False)) as caller:
-        assert lines(await caller.stream())[2:] == ["artifact ab", "status completed"]
+        assert lines(await caller.stream())[2:] == ["artifact ab .", "status completed"]
 
 
 async def test_calls_are_shown_once_they_are_whole():
@@ -221,7 +222,7 @@ async def test_calls_are_shown_once_they_are_whole():
     agent = says(piece, Event(content=Content(role="model", parts=[whole])))
     async with talking(agent) as caller:
         updates = await caller.stream()
-        assert lines(updates)[2:] == ["artifact {data}", "status completed"]
+        assert lines(updates)[2:] == ["artifact {data} .", "status completed"]
         part = updates_of(updates)[0].artifact.parts[0]
         assert part.metadata == {"adk_type": "function_call", "adk_is_long_running": False}
 
@@ -230,7 +231,7 @@ async def test_events_without_parts_make_no_artifact():
     actions = EventActions(state_delta={"k": 1}, artifact_delta={})
     agent = says(Event(actions=actions), Event(content=Content(role="model")), Event(content=model_text("x")))
     async with talking(agent) as caller:
-        assert lines(await caller.stream())[2:] == ["artifact x", "status completed"]
+        assert lines(await caller.stream())[2:] == ["artifact x .", "status completed"]
 
 
 async def test_escalate_and_transfer_are_told_at_the_end():
@@ -376,7 +377,7 @@ async def test_a_long_running_call_that_fails_is_no_question(scripted: Scripted)
     async with talking(agent) as caller:
         task = await caller.send()
         assert (short(task), said(task)) == ("completed", "It did not work.")
-        kinds = [(p.metadata or {}).get("adk_type") for p in task.artifacts[0].parts]
+        kinds = [(p.metadata or {}).get("adk_type") for a in task.artifacts for p in a.parts]
         assert kinds == ["function_call", "function_response", None]
 
 
@@ -476,7 +477,7 @@ async def test_credentials_that_are_missing_are_auth_required_and_keep_the_strea
             "status working",
             "status auth_required",
             "status working",
-            "artifact thanks",
+            "artifact thanks .",
             "status completed",
         ]
         assert len(heard) == 1
@@ -511,7 +512,7 @@ async def test_T094_an_error_of_the_model_comes_after_the_artifacts():
         Event(error_code="LATER", error_message="second"),
         Event(content=model_text("part two")),
     ]
-    async with talking(says(*events)) as caller:
+    async with talking(says(*events), executor=PER_RUN) as caller:
         updates = await caller.stream()
         assert lines(updates)[2:] == ["artifact part one", "artifact + half", "artifact + part two", "status failed"]
         task = await caller.get(updates[0].frame.task.id)
@@ -531,7 +532,7 @@ async def test_T094_a_model_that_cannot_be_reached(scripted: Scripted):
         task = await caller.send()
         assert short(task) == "failed"
         assert texts(asked(task)) == ['llm error response (code RESOURCE_EXHAUSTED): "quota used up"']
-        assert len(task.artifacts[0].parts) == 2, "what there was before is there"
+        assert len(task.artifacts) == 2, "what there was before is there"
 
 
 async def test_T095_T076_a_run_that_fails_leaves_a_usable_context(scripted: Scripted):
@@ -632,7 +633,7 @@ async def test_after_event_may_change_what_is_seen_also_of_what_is_streamed(scri
 
     async with talking(agent, executor=ExecutorConfig(after_event=redact)) as caller:
         updates = await caller.stream()
-        assert lines(updates)[2:] == ["preview ***", "preview ***", "artifact ***", "reset", "status completed"]
+        assert lines(updates)[2:] == ["artifact ***", "artifact + ***", "artifact *** .", "status completed"]
         assert "card" not in str(await caller.get(updates[0].frame.task.id))
 
 
@@ -700,7 +701,8 @@ async def test_what_an_agent_does_inside_a_tool_is_not_shown(scripted: Scripted)
     async with talking(agent) as caller:
         task = await caller.send()
         assert said(task) == "outer words"
-        assert [p.data.get("name") for p in task.artifacts[0].parts if p.data is not a2a.UNSET] == ["inner", "inner"]
+        parts = [p for artifact in task.artifacts for p in artifact.parts]
+        assert [p.data.get("name") for p in parts if p.data is not a2a.UNSET] == ["inner", "inner"]
 
 
 async def test_settings_that_make_no_sense_are_refused():

@@ -425,7 +425,7 @@ async def test_T056_times_rise_within_a_task(scripted: Scripted):
         assert updates[0].frame.task is not None
         updates += await caller.stream(reply_to("c1", ok=1), task=updates[0].frame.task.id)
         times = [u.status.timestamp for u in updates if u.status is not None]
-        assert lines(updates)[-3:] == ["task working", "artifact done", "status completed"]
+        assert lines(updates)[-3:] == ["task working", "artifact done .", "status completed"]
         assert len(times) == 5 and times == sorted(set(times))
         assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", t) for t in times)
 

@@ -60,7 +60,8 @@ class ExecutorConfig:
     - `user_id(call, context_id)` names the user of the session; the caller, else `A2A_USER_<contextId>`, without it.
     """
 
-    output: Output = "artifact-per-run"
+    output: Output = "artifact-per-event"
+    """google-adk's client stores nothing of an artifact that is not closed, so of an "artifact-per-run" it keeps no answer."""
     streaming: bool = True
     """Whether tokens are streamed, where somebody may be looking."""
     to_a2a_part: ToA2aPart = to_a2a_part
