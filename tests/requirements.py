@@ -144,7 +144,6 @@ OPEN: dict[str, list[str]] = {
     "telemetry: issue 5": ["core-123", "FR-225"],
     "identity, authenticators and authorizers: issue 5": [*_range("rest", (76, 80), (82, 84)), "FR-197"],
     "debug traces, graphs, evaluation: issue 5": _range("rest", (100, 106)),
-    "Agent Engine: issue 5": [*_range("rest", (107, 117)), *_range("FR", 227, 228, 230)],
     "triggers and launchers: issue 5": _range("rest", (118, 127)),
     "YAML agents, hot reload, deployment: issue 5": _range("FR", 217, 218, 220, 235),
     "PostgreSQL and the cluster are later work": ["FR-049", *_range("T", (106, 108), 110)],
@@ -194,6 +193,20 @@ DIVERGENCES: dict[str, tuple[str, str, str]] = {
     "rest-41": ("500 for an app that is gone", "404", "rest section 10, merged profile"),
     "rest-53": ("the stream goes on after an error frame", "the first error is the last frame", "core section 12.4"),
     "rest-98": ("artifact names may hold a slash in Python", "400", "FR-007"),
+    "rest-108": ("500 for a session that is missing", "404", "rest section 6.2, TARGET"),
+    "rest-109": ("500 text/plain for an unknown method", "400, JSON", "rest section 6.2, TARGET"),
+    "rest-114": (
+        "each use of an external name makes a session; any failure of the store, too",
+        "one session for a name; only a missing one is made",
+        "rest section 11.29",
+    ),
+    "rest-116": ("the rest of a long body is dropped", "413", "rest section 11.11"),
+    "rest section 6.1": (
+        "sessions are kept under the engine id",
+        "under the app, shown under the engine id",
+        "one session, whatever the protocol",
+    ),
+    "rest section 6.3": ("the id of a new session is not told", "X-Session-Id and custom_metadata", "FR-228"),
     "T098": ("adk_transfer_to_agent is restored", "never", "a remote agent must not steer the local tree"),
     "a2a section 3.2": ("the ephemeral artifact stays in the task", "streamed pieces are never stored", "T100"),
     "a2a section 3.2, default": (
