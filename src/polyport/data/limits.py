@@ -21,6 +21,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """The largest body of an HTTP request; more is 413."""
     live_message_bytes: int = 16 * MIB
     """The largest message on a live connection; more closes it with 1009."""
+    live_queue_bytes: int = 16 * MIB
+    """How much of what a live client said may wait for the model; above it no more is read from the client."""
     json_depth: int = 64
     """How deep JSON from outside may nest."""
     query_fields: int = 100
@@ -54,6 +56,12 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Model calls of one run, over the whole tree of agents."""
     history_window: int | None = None
     """How many of the newest events go into prompts; None is all."""
+    max_live_sessions: int = 256
+    """Live connections at one time; more is 503."""
+    live_timeout_s: float = 7200.0
+    """The wall clock of one live session; 0 is no limit."""
+    live_stall_s: float = 30.0
+    """How long a live client's message may wait for the model before the session is closed."""
     shutdown_s: float = 10.0
     """How long runs may take to end after the server was told to stop."""
 
@@ -75,5 +83,5 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 _MAY_BE_ZERO = frozenset(
-    {"heartbeat_s", "queue_length", "queue_wait_s", "shutdown_s", "keep_ended", "keep_ended_items"}
+    {"heartbeat_s", "queue_length", "queue_wait_s", "shutdown_s", "keep_ended", "keep_ended_items", "live_timeout_s"}
 )

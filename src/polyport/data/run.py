@@ -5,6 +5,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from polyport.data.content import Content
+from polyport.data.live import LiveConfig
 from polyport.data.session import SessionKey
 
 Ending = Literal["done", "paused", "escalated", "ended"]
@@ -23,6 +24,8 @@ class RunConfig(Struct, frozen=True, kw_only=True):
     history_window: int | None = None
     """How many of the newest events go into prompts."""
     metadata: dict[str, Any] = {}
+    live: LiveConfig | None = None
+    """Makes the run a live session: it begins without a message, and takes what `Run.tell` brings until `Run.hang_up`."""
 
 
 class RunRequest(Struct, frozen=True, kw_only=True):

@@ -6,7 +6,8 @@ called by a protocol.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 import anyio
 from msgspec import structs
@@ -20,7 +21,12 @@ from polyport.ports.agent import Delegation, Hooks, ReadContext
 from polyport.ports.runs import Sink
 from polyport.ports.stores import SessionStore
 
-Publish = Callable[[Event], None]
+
+class Publish(Protocol):
+    """Hands an event to those who watch the run; `stored` says whether it can be read again later."""
+
+    def __call__(self, event: Event, stored: bool = True) -> None: ...
+
 
 STORE_TIMEOUT_S = 30.0
 """How long a store may take over one event before the run fails."""
@@ -58,6 +64,10 @@ class Commit:
         if not shown:
             event = structs.replace(event, custom_metadata={**(event.custom_metadata or {}), UNPUBLISHED: True})
         return await self.store(event, publish=shown)
+
+    async def show(self, event: Event) -> None:
+        """Publish an event that is not to be stored; plugins see it."""
+        self._publish(await self._plugins(event) if self._on_event else event, stored=False)
 
     def _shown(self, event: Event) -> bool:
         """Whether those who watch the run get to see it: not what happens inside a tool, unless it asks somebody outside."""

@@ -13,7 +13,8 @@ import anyio
 from msgspec import structs
 
 from polyport.data.content import Content, FunctionResponse, Part
-from polyport.data.event import Event, new_actions
+from polyport.data.event import Event, EventActions, new_actions
+from polyport.data.live import LiveRequest
 from polyport.data.run import Ending, RunOutcome, RunRequest
 from polyport.data.session import Session
 from polyport.engine.commit import Commit, Publish
@@ -27,6 +28,7 @@ from polyport.engine.spec import LlmSpec
 from polyport.engine.start import Start, message_of, pick_start
 from polyport.errors import AgentError, Conflict, Superseded
 from polyport.ports.agent import Agent, CallbackContext, Hooks, RunContext, RunScope, Tree
+from polyport.ports.live import LiveScope, LiveSource
 from polyport.ports.runs import Sink
 from polyport.ports.stores import Stores
 from polyport.seams import Seams
@@ -51,11 +53,18 @@ class Engine:
     """The key with which requests for a human's approval are sealed; empty for none."""
 
     async def execute(
-        self, run_id: str, request: RunRequest, session: Session, publish: Publish, sinks: Sequence[Sink] = ()
+        self,
+        run_id: str,
+        request: RunRequest,
+        session: Session,
+        publish: Publish,
+        sinks: Sequence[Sink] = (),
+        source: LiveSource | None = None,
     ) -> RunOutcome:
         """Carry out one run. Raises what ended it (any error of an agent, Superseded); cancellation passes through.
 
-        The user's message is stored before any agent runs and published only if `yield_user_message`.
+        The user's message is stored before any agent runs and published only if `yield_user_message`. A live run has a `source`
+        of messages instead.
         """
         commit = Commit(session, self.stores.sessions, publish, self.hooks, sinks)
         message, credentials = request.message, dict[str, dict[str, Any]]()
@@ -72,7 +81,7 @@ class Engine:
             commit=commit,
             run_agent=run_agent,
             user_content=message if message is not None else message_of(session.events, run_id),
-            resumed=message is None,
+            resumed=message is None and source is None,
             calls_left=request.config.max_llm_calls or 0,
             secret=self.secret,
             credentials=credentials,
@@ -82,11 +91,26 @@ class Engine:
         scope.reopened.update(start.reopened)
         ctx = RunContext(scope, start.agent, start.branch)
         commit.context = ctx
+        if source is not None:
+            scope.live = LiveScope(source=source, show=commit.show, take_in=partial(self._hear, ctx, commit, request))
         with Contained("the run"):
             if message is not None:
                 await self._take_message(ctx, commit, message, request, start)
             ending = await self._drive(ctx)
         return RunOutcome(status="paused" if ending == "paused" else "finished", reason=scope.end_reason)
+
+    async def _hear(self, ctx: RunContext, commit: Commit, request: RunRequest, said: LiveRequest) -> Content | None:
+        """See LiveScope.take_in. What is said in a live session is stored as a message is."""
+        scope = ctx.scope
+        if said.content is None:
+            if said.state_delta:
+                event = ctx.event(actions=EventActions(state_delta=dict(said.state_delta), artifact_delta={}))
+                await commit.store(structs.replace(event, author="user"), publish=False)
+            return None
+        message, scope.credentials = without_credentials(ctx.session.events, said.content)
+        request = structs.replace(request, state_delta=said.state_delta)
+        await self._take_message(ctx, commit, message, request, Start(ctx.agent))
+        return scope.user_content
 
     async def _drive(self, ctx: RunContext) -> Ending:
         """The agent between the hooks of the run; `after_run` comes in every case, also on an error and when cancelled."""

@@ -9,7 +9,7 @@ from collections import ChainMap
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol, Union, cast, runtime_checkable
+from typing import Any, ClassVar, Protocol, Union, cast, runtime_checkable
 
 from msgspec import structs
 
@@ -21,6 +21,7 @@ from polyport.data.run import Ending, RunConfig
 from polyport.data.session import Session, State
 from polyport.errors import AgentError
 from polyport.ports.asking import AgentQuestions, Questions
+from polyport.ports.live import LiveScope
 from polyport.ports.model import Model
 from polyport.ports.model import OutputSchema as OutputSchema
 from polyport.ports.stores import MemoryEntry, Stores
@@ -39,7 +40,8 @@ or None."""
 class Agent(ABC):
     """Something that answers. Immutable, and shared by concurrent runs.
 
-    Subclass it and write `run` for an agent of your own. `name` is an identifier, unique in its tree, not "user".
+    Subclass it and write `run` for an agent of your own. `name` is an identifier, unique in its tree, not "user". `live` says
+    that agents of the class can take part in live sessions, by `ctx.scope.live`.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Agent(ABC):
     sub_agents: Sequence["Agent"] = ()
     before_agent: AgentCallback | Sequence[AgentCallback] = ()
     after_agent: AgentCallback | Sequence[AgentCallback] = ()
+    live: ClassVar[bool] = False
 
     @abstractmethod
     async def run(self, ctx: "RunContext") -> Ending | None:
@@ -111,6 +114,7 @@ class RunScope:
     """The key with which requests for a human's approval are sealed."""
     credentials: Mapping[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]], repr=False)
     """What the user's message gave for credential requests, by request id. It is never stored."""
+    live: LiveScope | None = None
     ended: bool = False
     end_reason: str = ""
 
@@ -203,10 +207,8 @@ class RunContext(ReadContext, AgentQuestions):
         """Who goes on when this agent's turn is over: set by a transfer, read by the runner."""
 
     async def emit(self, event: Event) -> Event:
-        """Make the event true: it is stored and published when this returns (a partial one is only published).
-
-        Missing id, author, time, branch and invocation id are filled in. Returns the event as stored.
-        """
+        """Make the event true: it is stored and published when this returns (a partial one is only published). Missing id,
+        author, time, branch and invocation id are filled in. Returns the event as stored."""
         event = await self.scope.commit(self.complete(event))
         if event.actions.escalate:
             self.escalated = True
@@ -310,7 +312,8 @@ class Tool(ABC):
     """Something the model may call.
 
     `long_running`: the result comes later, from outside. `idempotent`: may be executed again when a run that died is
-    resumed. `require_confirmation`: a human must approve every call before it is carried out.
+    resumed. `require_confirmation`: a human must approve every call before it is carried out. `streaming`: the result comes
+    in pieces, each of which goes to `ctx.scope.live.listeners` if there is one for the call.
     """
 
     name: str
@@ -318,6 +321,7 @@ class Tool(ABC):
     long_running: bool = False
     idempotent: bool = False
     require_confirmation: bool = False
+    streaming: bool = False
 
     def declaration(self) -> ToolDeclaration | None:
         """How the model sees the tool; None for a tool that only edits requests."""

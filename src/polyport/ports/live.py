@@ -10,10 +10,13 @@ What an implementation must keep:
 - Messages are handed over in the provider's order, each one as soon as it comes; nothing is joined or held back.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
 
+from polyport.data.content import Content
+from polyport.data.event import Event
 from polyport.data.live import LiveConfig, LiveInput, LiveMessage, LiveRequest
 from polyport.data.model import ModelRequest, ModelResponse
 from polyport.ports.model import OnPartial
@@ -77,3 +80,25 @@ class LiveSource(Protocol):
     async def take(self) -> LiveRequest | None:
         """The next message, once there is one; None when there will be no more. A cancelled call loses none."""
         ...
+
+    def put_back(self, request: LiveRequest) -> None:
+        """Let the next `take` give this message again."""
+        ...
+
+
+Listener = Callable[[Any], Awaitable[None]]
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class LiveScope:
+    """What belongs to one live run, beside its `RunScope`."""
+
+    source: LiveSource
+    show: Callable[[Event], Awaitable[None]]
+    """Publish an event without storing it: what is played once, such as audio."""
+    take_in: Callable[[LiveRequest], Awaitable[Content | None]]
+    """Make what a client says true: plugins, state, store. What is to be sent of it; None without content."""
+    speaker: str = ""
+    """The name of the agent that holds the conversation now."""
+    listeners: dict[str, Listener] = field(default_factory=dict[str, Listener])
+    """Call id -> who takes the pieces of a streaming tool's result as they come."""

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from polyport.data.event import Event
+from polyport.data.live import LiveRequest
 from polyport.data.run import RunOutcome, RunRequest
 from polyport.data.session import Session, SessionKey
 from polyport.ports.agent import Agent
@@ -84,6 +85,21 @@ class Run(Protocol):
 
     async def wait(self) -> RunOutcome:
         """Return when the run has ended and cleaned up."""
+        ...
+
+    async def tell(self, said: LiveRequest) -> None:
+        """Say something to a live run. Waits while too much waits for the model already (that is the back-pressure); what is
+        said to a run that has ended, or was hung up, is lost.
+
+        Conflict and BadRequest for answers that must not be acted on; Conflict for a run that is not live."""
+        ...
+
+    def hang_up(self) -> None:
+        """Say that a live run will be told nothing more. It ends by itself. Idempotent."""
+        ...
+
+    def forget(self, upto: int) -> None:
+        """Keep the items up to this offset no longer; for followers that are alone with a run of many large events."""
         ...
 
     async def ends_within(self, seconds: float) -> bool:

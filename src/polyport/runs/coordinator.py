@@ -9,11 +9,13 @@ import logging
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 
 import anyio
 import anyio.abc
 from msgspec import structs
 
+from polyport.data.content import Content
 from polyport.data.event import Event
 from polyport.data.limits import Limits
 from polyport.data.run import RunOutcome, RunRequest
@@ -26,94 +28,17 @@ from polyport.errors import Conflict, LimitExceeded, NotFound, PolyportError, Ti
 from polyport.ports.agent import Agent
 from polyport.ports.runs import Sink
 from polyport.ports.stores import Stores
-from polyport.runs.feed import Feed
+from polyport.runs.inbox import Inbox
+from polyport.runs.run import LiveRun
 from polyport.runs.sessions import Turnstile
 from polyport.tools.json_schema import check
 
 log = logging.getLogger("polyport.runs")
 
 INTERRUPTED = "interrupted by a newer message"
-
-
-class LiveRun(Feed):
-    """A run of this process; see ports.runs.Run."""
-
-    __slots__ = ("_waiting", "attached", "id", "key", "outcome", "reason", "task", "timed_out", "watchers")
-
-    def __init__(self, run_id: str, key: SessionKey, attached: bool, feed_items: int, base: int) -> None:
-        super().__init__(feed_items, base)
-        self.id = run_id
-        self.key = key
-        self.attached = attached
-        self.watchers = 0
-        self.outcome: RunOutcome | None = None
-        self.reason = ""
-        self.timed_out = False
-        self.task: anyio.TaskHandle[None] | None = None
-        self._waiting: set[asyncio.Event] = set()
-
-    def finish(self, outcome: RunOutcome) -> None:
-        self.outcome = outcome
-        self.close()
-        for waiting in self._waiting:
-            waiting.set()
-
-    def cancel(self, reason: str) -> None:
-        """Ask the run to stop. The first reason counts."""
-        if self.outcome is None and not self.reason:
-            self.reason = reason
-            assert self.task is not None
-            self.task.cancel()
-
-    def expire(self, limit_s: float) -> None:
-        """Stop because the wall clock of the run is over."""
-        self.timed_out = self.outcome is None and not self.reason
-        self.cancel(f"the run took longer than {limit_s:g} s and was stopped")
-
-    async def wait(self) -> RunOutcome:
-        if self.outcome is None:
-            await self._wait(asyncio.Event())
-        assert self.outcome is not None
-        return self.outcome
-
-    async def ends_within(self, seconds: float) -> bool:
-        if self.outcome is None:
-            ended = asyncio.Event()
-            timer = asyncio.get_running_loop().call_later(seconds, ended.set)  # a third of a cancel scope's price
-            try:
-                await self._wait(ended)
-            finally:
-                timer.cancel()
-        return self.outcome is not None
-
-    async def _wait(self, ended: asyncio.Event) -> None:
-        self._waiting.add(ended)
-        try:
-            await ended.wait()
-        finally:
-            self._waiting.discard(ended)
-
-    async def gone(self) -> None:
-        """Return when the run has ended and the session's summary, if one was due, is stored."""
-        if self.task is not None:
-            await self.task.wait()
-
-    def leave(self) -> None:
-        """Store no summary of the session any more, if the run has ended and is at that."""
-        if self.outcome is not None and self.task is not None:
-            self.task.cancel()
-
-    @asynccontextmanager
-    async def watching(self) -> AsyncGenerator[None]:
-        self.watchers += 1
-        try:
-            yield
-        finally:
-            self.watchers -= 1
-            if self.attached and self.watchers == 0 and self.outcome is None:
-                self.cancel("the client went away")
-                with anyio.CancelScope(shield=True), anyio.move_on_after(30):
-                    await self.wait()
+SHUTTING_DOWN = "the server is shutting down"
+FOREVER_S = 10 * 365 * 86400.0
+"""The longest timer that is set; event loops refuse infinite ones."""
 
 
 class Coordinator:
@@ -157,11 +82,13 @@ class Coordinator:
     async def drain(self, grace_s: float) -> None:
         """Take no more runs, wait for those that are alive, cancel what is left after `grace_s`."""
         self._closing = True
+        for run in self._live.values():
+            run.hang_up()
         with anyio.move_on_after(grace_s):
             for run in list(self._live.values()):
                 await run.gone()
         for run in list(self._live.values()):
-            run.cancel("the server is shutting down")
+            run.cancel(SHUTTING_DOWN)
             run.leave()
         with anyio.move_on_after(10):
             for run in list(self._live.values()):
@@ -199,6 +126,9 @@ class Coordinator:
             goes_on = request.message is None or bool(request.message.responses)
             base = sum(e.invocation_id == run_id and shown(e) for e in session.events) if goes_on else 0
             run = LiveRun(run_id, key, attached, self.limits.feed_items, base)
+            if request.config.live is not None:
+                run.inbox = Inbox(request.config.live, self.limits.live_queue_bytes)
+                run.check = partial(_check_replies, engine, session)
         except BaseException:
             self._turns.leave(key)
             raise
@@ -224,7 +154,7 @@ class Coordinator:
         engine = self._engines.get(request.key.app)
         if engine is not None and request.message is not None and request.message.responses:
             session = await self.stores.sessions.get(request.key)
-            check_replies(engine.tree, session, request.message, engine.secret, check)
+            _check_replies(engine, session, request.message)
 
     async def _make_way(self, key: SessionKey) -> None:
         """Deal with the active run of a session by the policy, before waiting for its end. One that has ended, and only stores
@@ -251,10 +181,10 @@ class Coordinator:
 
     def _run_id(self, request: RunRequest, session: Session, engine: Engine) -> str:
         """A new invocation id, or the one that the message answers or resumes (spec core 2.2.4)."""
-        if request.message is None:
+        if request.message is None and request.config.live is None:
             return self._resumable(request.invocation_id, session, engine)
-        if request.message.responses:
-            check_replies(engine.tree, session, request.message, engine.secret, check)
+        if request.message is not None and request.message.responses:
+            _check_replies(engine, session, request.message)
             wanted = {r.id for r in request.message.responses if r.id}
             for event in reversed(session.events):
                 if event.author != "user" and any(call.id in wanted for call in event.calls):
@@ -287,17 +217,20 @@ class Coordinator:
         """One run's task. What ended the run is its outcome; only cancellation is raised."""
         outcome: RunOutcome | None = None
         request = self._with_limits(request)
-        limit = request.config.timeout_s or self.limits.run_timeout_s
+        usual = self.limits.run_timeout_s if run.inbox is None else self.limits.live_timeout_s or FOREVER_S
+        limit = request.config.timeout_s or usual
         timer = asyncio.get_running_loop().call_later(limit, run.expire, limit)
         try:
             outcome = await self._execute(run, engine, request, session, sinks)
+            if run.inbox is not None and self._closing and outcome.status == "finished":
+                outcome = RunOutcome(status="cancelled", reason=SHUTTING_DOWN)
             if engine.compaction is not None and outcome.error is None:
                 run.finish(outcome)  # its followers need not wait; the session is the run's until the summary is stored
                 await engine.compaction.compact(session, self.stores.sessions, engine.seams, run.id)
         except anyio.get_cancelled_exc_class():
             if run.outcome is not None:
                 raise
-            reason = run.reason or "the server is shutting down"
+            reason = run.reason or SHUTTING_DOWN
             if run.timed_out:
                 outcome = RunOutcome(status="failed", error=TimedOut(reason), reason=reason)
             else:
@@ -328,7 +261,7 @@ class Coordinator:
         self, run: LiveRun, engine: Engine, request: RunRequest, session: Session, sinks: Sequence[Sink]
     ) -> RunOutcome:
         try:
-            return await engine.execute(run.id, request, session, run.publish, sinks)
+            return await engine.execute(run.id, request, session, run.publish, sinks, run.inbox)
         except PolyportError as error:
             log.warning("run %s failed: %s", run.id, error)
             return RunOutcome(status="failed", error=error, reason=str(error))
@@ -381,3 +314,8 @@ class Coordinator:
         run.cancel(reason)
         await run.wait()
         return True
+
+
+def _check_replies(engine: Engine, session: Session, message: Content) -> None:
+    """See engine.replies.check_replies."""
+    check_replies(engine.tree, session, message, engine.secret, check)

@@ -34,9 +34,9 @@ class Feed:
         """How many items are kept. Not `__len__`: a run without items yet would be false."""
         return len(self._items)
 
-    def publish(self, event: Event) -> None:
+    def publish(self, event: Event, stored: bool = True) -> None:
         self.offset += 1
-        if not event.partial:
+        if stored and not event.partial:
             self._stored += 1
         self._items.append(FeedItem(self.offset, self._stored, event))
         if self._bell is not None:
@@ -71,6 +71,12 @@ class Feed:
         if after + 1 == first:
             return tuple(self._items)
         return tuple(islice(self._items, after - first + 1, None))
+
+    def forget(self, upto: int) -> None:
+        """Drop the items up to this offset; a follower that has not read them falls behind."""
+        first = self.offset - len(self._items) + 1
+        for _ in range(min(upto, self.offset) - first + 1):
+            self._items.popleft()
 
     async def follow(self, after: int = 0) -> AsyncGenerator[Sequence[FeedItem]]:
         """Batches of items after an offset: those there are, then new ones as they come, until the feed is closed."""

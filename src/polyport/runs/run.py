@@ -1,0 +1,128 @@
+"""A run of this process: its feed, its inbox if it is live, and how it is waited for and stopped.
+
+Made by the coordinator, which owns its task; given to protocols as `ports.runs.Run`. Never starts anything by itself.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+
+from polyport.data.content import Content
+from polyport.data.live import LiveRequest
+from polyport.data.run import RunOutcome
+from polyport.data.session import SessionKey
+from polyport.errors import Conflict
+from polyport.runs.feed import Feed
+from polyport.runs.inbox import Inbox
+
+
+class LiveRun(Feed):
+    """A run of this process; see ports.runs.Run."""
+
+    __slots__ = (
+        "_waiting",
+        "attached",
+        "check",
+        "id",
+        "inbox",
+        "key",
+        "outcome",
+        "reason",
+        "task",
+        "timed_out",
+        "watchers",
+    )
+
+    def __init__(self, run_id: str, key: SessionKey, attached: bool, feed_items: int, base: int) -> None:
+        super().__init__(feed_items, base)
+        self.id = run_id
+        self.key = key
+        self.attached = attached
+        self.watchers = 0
+        self.outcome: RunOutcome | None = None
+        self.reason = ""
+        self.timed_out = False
+        self.task: anyio.TaskHandle[None] | None = None
+        self._waiting: set[asyncio.Event] = set()
+        self.inbox: Inbox | None = None
+        self.check: Callable[[Content], None] | None = None
+        """Refuses answers that must not be acted on; of a live run."""
+
+    async def tell(self, said: LiveRequest) -> None:
+        """See ports.runs.Run."""
+        if self.inbox is None:
+            raise Conflict(f"run {self.id!r} is not live; it takes no more messages")
+        if self.check is not None and said.content is not None and said.content.responses:
+            self.check(said.content)
+        await self.inbox.put(said)
+
+    def hang_up(self) -> None:
+        """See ports.runs.Run."""
+        if self.inbox is not None:
+            self.inbox.close()
+
+    def finish(self, outcome: RunOutcome) -> None:
+        self.outcome = outcome
+        self.hang_up()
+        self.close()
+        for waiting in self._waiting:
+            waiting.set()
+
+    def cancel(self, reason: str) -> None:
+        """Ask the run to stop. The first reason counts."""
+        if self.outcome is None and not self.reason:
+            self.reason = reason
+            assert self.task is not None
+            self.task.cancel()
+
+    def expire(self, limit_s: float) -> None:
+        """Stop because the wall clock of the run is over."""
+        self.timed_out = self.outcome is None and not self.reason
+        self.cancel(f"the run took longer than {limit_s:g} s and was stopped")
+
+    async def wait(self) -> RunOutcome:
+        if self.outcome is None:
+            await self._wait(asyncio.Event())
+        assert self.outcome is not None
+        return self.outcome
+
+    async def ends_within(self, seconds: float) -> bool:
+        if self.outcome is None:
+            ended = asyncio.Event()
+            timer = asyncio.get_running_loop().call_later(seconds, ended.set)  # a third of a cancel scope's price
+            try:
+                await self._wait(ended)
+            finally:
+                timer.cancel()
+        return self.outcome is not None
+
+    async def _wait(self, ended: asyncio.Event) -> None:
+        self._waiting.add(ended)
+        try:
+            await ended.wait()
+        finally:
+            self._waiting.discard(ended)
+
+    async def gone(self) -> None:
+        """Return when the run has ended and the session's summary, if one was due, is stored."""
+        if self.task is not None:
+            await self.task.wait()
+
+    def leave(self) -> None:
+        """Store no summary of the session any more, if the run has ended and is at that."""
+        if self.outcome is not None and self.task is not None:
+            self.task.cancel()
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncGenerator[None]:
+        self.watchers += 1
+        try:
+            yield
+        finally:
+            self.watchers -= 1
+            if self.attached and self.watchers == 0 and self.outcome is None:
+                self.cancel("the client went away")
+                with anyio.CancelScope(shield=True), anyio.move_on_after(30):
+                    await self.wait()
