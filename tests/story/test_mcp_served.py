@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
@@ -13,11 +13,11 @@ from mcp.client.streamable_http import streamable_http_client
 
 from interop.mcp_servers.lab import listening
 from polyport import Agent, App, Content, LlmAgent, Part, SessionKey, Tool, ToolContext
+from polyport.data.auth import Caller
 from polyport.data.content import Blob
 from polyport.data.model import ToolDeclaration
 from polyport.protocols.guard import Guard
 from polyport.protocols.host import Host
-from polyport.data.auth import Caller
 from polyport.protocols.http import Request
 from polyport.protocols.mcp import make_server
 from polyport.testing import ScriptedModel, call, chunks
@@ -196,19 +196,44 @@ class KeyGuard(Guard):
 async def test_sessions_belong_to_the_caller_of_each_request(mode: str):
     model = ScriptedModel("for ann", "for bob")
     app = App(LlmAgent(name="a", model=model))
-    key = {"x-key": "ann"}
-    async with AsyncExitStack() as stack:
-        url = await stack.enter_async_context(listening(mounted(app, guard=KeyGuard(["*"], ["*"]))))
-        http = await stack.enter_async_context(httpx2.AsyncClient(headers=key))
-        transport = streamable_http_client(f"{url}/mcp", http_client=http)
-        client = await stack.enter_async_context(Client(transport, mode=mode))
-        first = await client.session.call_tool("a", {"request": "hi"})
-        id = first.structured_content["session_id"]
+
+    async def ask(url: str, user: str, args: dict[str, Any]) -> str:
+        async with (
+            httpx2.AsyncClient(headers={"x-key": user}) as http,
+            Client(streamable_http_client(f"{url}/mcp", http_client=http), mode=mode) as client,
+        ):
+            return (await client.session.call_tool("a", args)).structured_content["session_id"]
+
+    async with listening(mounted(app, guard=KeyGuard(["*"], ["*"]))) as url:
+        id = await ask(url, "ann", {"request": "hi"})
         assert (await app.stores.sessions.get(SessionKey("a", "ann", id))).events
-        http.headers["x-key"] = "bob"  # the same MCP session, another caller
-        await client.session.call_tool("a", {"request": "and me?", "session_id": id})
+        assert await ask(url, "bob", {"request": "and me?", "session_id": id}) == id
         assert model.prompt(1) == ["user: and me?"]
         assert (await app.stores.sessions.get(SessionKey("a", "bob", id))).events
+
+
+async def test_the_mcp_session_of_somebody_else_is_not_there():
+    start = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": {"name": "t", "version": "1"},
+        },
+    }
+    accept = {"accept": "application/json, text/event-stream"}
+    async with connect(mounted(App(llm()), guard=KeyGuard(["*"], ["*"])), headers=accept) as client:
+        opened = await client.post("/mcp", json=start, headers={"x-key": "ann"})
+        session = {"mcp-session-id": opened.headers["mcp-session-id"]}
+        for user, status in (("bob", 404), ("", 404), ("ann", 202)):
+            named = {**session, "x-key": user}
+            told = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+            assert (await client.post("/mcp", json=told, headers=named)).status == status, user
+            if status == 404:
+                assert (await client.get("/mcp", headers=named)).status == 404
+                assert (await client.delete("/mcp", headers=named)).status == 404
 
 
 async def test_the_guard_of_the_host_is_in_front():

@@ -244,12 +244,12 @@ class Host:
 
 async def _authorize(request: Request, route: Route, authorizer: Authorizer) -> None:
     """Forbidden, by what the path says. It is asked for every route, so that none can be forgotten."""
-    user, app = request.params.get("user"), request.params.get("app")
+    user, app = request.params.get("user"), request.params.get("app", route.app)
     if route.admin:
-        await authorizer.administer(request.caller, app or "")
+        await authorizer.administer(request.caller, app)
     elif user is not None:
-        await authorizer.act_as(request.caller, user, app or "")
-    elif app is not None:
+        await authorizer.act_as(request.caller, user, app)
+    elif app:
         await authorizer.use(request.caller, app)
 
 

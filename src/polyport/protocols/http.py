@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 from polyport import codec
 from polyport.data.auth import ANONYMOUS
 from polyport.data.limits import Limits
-from polyport.errors import BadRequest, RunCancelled, TooLarge
+from polyport.errors import BadRequest, Forbidden, RunCancelled, TooLarge
 from polyport.ports.auth import Authorizer
 from polyport.seams import Seams
 
@@ -82,6 +82,23 @@ class Request:
         handler that learns of the user from a body asks itself, before any storage."""
         if self.authorizer is not None:
             await self.authorizer.act_as(self.caller, user, app)
+
+    async def use(self, app: str) -> None:
+        """Forbidden unless the caller may know of this app and call it. The host asks for routes with {app} in the path, and
+        for routes of one app."""
+        if self.authorizer is not None:
+            await self.authorizer.use(self.caller, app)
+
+    async def usable(self, apps: Iterable[str]) -> list[str]:
+        """Those of the apps that the caller may know of, in the same order (spec rest 11.35)."""
+        found: list[str] = []
+        for app in apps:
+            try:
+                await self.use(app)
+            except Forbidden:
+                continue
+            found.append(app)
+        return found
 
     @property
     def peer(self) -> str:

@@ -31,9 +31,9 @@ class Route:
 
     Patterns: `/apps/{app}/users/{user}`, `/runs/{id}:cancel`, `/ui/{path*}` (the rest, also empty after a slash).
     `public` routes need no caller and no known Origin. Of a caller the host asks the authorizer: may it act as the {user} of
-    the path, may it `use` the {app}, may it administer (`admin`). `head=False` keeps HEAD off a GET, for streams. `on_error`
-    writes the errors of this route, also those found before the handler runs. `body`, `returns` (types), `query` (names with
-    JSON Schemas) and `streams` are what the OpenAPI document says of it.
+    the path, may it `use` the {app}, or `app` where the path names none, may it administer (`admin`). `head=False` keeps HEAD
+    off a GET, for streams. `on_error` writes the errors of this route, also those found before the handler runs. `body`,
+    `returns` (types), `query` (names with JSON Schemas) and `streams` are what the OpenAPI document says of it.
     """
 
     method: str
@@ -41,6 +41,7 @@ class Route:
     handler: Handler
     public: bool = False
     admin: bool = False
+    app: str = ""
     summary: str = ""
     head: bool = True
     on_error: ErrorWriter | None = None

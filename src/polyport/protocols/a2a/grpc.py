@@ -8,6 +8,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import grpc
 import grpc.aio
@@ -125,6 +126,7 @@ class _Call:
         """Who calls, and the request. The extensions that are active are echoed at once."""
         edge = self._behind.edge
         request.caller = await self._behind.guard().admit(request)
+        await request.use(edge.handler.app)
         call = call_of(edge, request, self._spoken)
         asked = self._method.read(a2a_proto.to_json(f"{self._method.package}.{self._method.takes}", wire))
         headers = echo(edge, call)
@@ -173,9 +175,19 @@ class _Call:
             "raw_path": self._path.encode(),
             "query_string": b"",
             "headers": headers,
+            "client": _address(str(context.peer())),
         }
         return Request(scope, _no_body, self._behind.limits, self._behind.seams)
 
 
 async def _no_body() -> Message:
     return {"type": "http.disconnect"}
+
+
+def _address(peer: str) -> tuple[str, int] | None:
+    """The address of `ipv4:127.0.0.1:5000` or `ipv6:[::1]:5000` (its brackets may be escaped); None for a socket file."""
+    kind, _, where = unquote(peer).partition(":")
+    if kind not in ("ipv4", "ipv6"):
+        return None
+    host, _, port = where.rpartition(":")
+    return host.strip("[]"), int(port) if port.isdigit() else 0

@@ -6,7 +6,7 @@ first app is also served where there is one only: at `/`, `/a2a`, `/a2a/v1/invok
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar, cast
 from urllib.parse import quote
 
@@ -121,7 +121,8 @@ class A2aServer:
         if V03 in self.options.settings.versions:
             old = HttpJson(self._find, self._base, Speech03())
             found += [route for path in ("", "/a2a", APP) for route in old.routes(path)]
-        return found
+        first = self._first.handler.app
+        return [route if "{app}" in route.pattern else replace(route, app=first) for route in found]
 
     def _find(self, request: Request) -> Edge:
         name = request.params.get("app")
@@ -129,7 +130,7 @@ class A2aServer:
             return self._first
         edge = self.edges.get(name)
         if edge is None:
-            raise NotFound(f"there is no agent {name[:100]!r} here; there are: {', '.join(self.edges)}")
+            raise NotFound(f"there is no agent {name[:100]!r} here")  # cards are public, the list of agents is not
         return edge
 
     def _base(self, request: Request) -> str:

@@ -6,11 +6,13 @@ for each app. A call is a run that is attached to it: when the client cancels th
 
 import base64
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 from mcp import MCPError, types
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
@@ -35,8 +37,8 @@ log = logging.getLogger("polyport.mcp")
 PATH = "/mcp"
 USER = "mcp"
 """The user whose sessions callers share that have not said who they are."""
-_CALLER = "polyport.user"
-"""Where the user of a request is kept in its ASGI scope, on its way through the SDK."""
+_REQUEST = "polyport.request"
+"""Where a request is kept in its ASGI scope, on its way through the SDK."""
 
 INPUT: dict[str, Any] = {
     "type": "object",
@@ -105,7 +107,10 @@ class McpServer:
     async def _http(self, request: Request, send: Send) -> None:
         if self._manager is None:
             raise Unavailable("MCP is not being served: enter `running()` of the MCP server beside the app")
-        scope = {**request.scope, _CALLER: request.caller.user}
+        scope = {**request.scope, _REQUEST: request}
+        if request.caller.user:  # the SDK ties MCP sessions to it: that of somebody else is 404
+            owner = AccessToken(token="", client_id=request.caller.user, scopes=[])
+            scope["user"] = AuthenticatedUser(owner)
         await self._manager.handle_request(scope, request.receive, send)
 
     async def serve_stdio(self) -> None:
@@ -117,22 +122,23 @@ class McpServer:
     async def _list_tools(
         self, ctx: ServerRequestContext[Any, Any], params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[_tool(name, agent) for name, agent in self._runs.agents.items()])
+        agents = self._runs.agents
+        return types.ListToolsResult(tools=[_tool(name, agents[name]) for name in await _usable(ctx, agents)])
 
     async def _call_tool(
         self, ctx: ServerRequestContext[Any, Any], params: types.CallToolRequestParams
     ) -> types.CallToolResult:
         if params.name not in self._runs.agents:
-            known = ", ".join(self._runs.agents)
+            known = ", ".join(await _usable(ctx, self._runs.agents))
             raise MCPError(INVALID_PARAMS, f"there is no tool {params.name!r}; the tools are: {known}")
         args = params.arguments or {}
         problem = _problem(args)
         if problem:
             return _failed(problem)
         progress = bool(ctx.meta and ctx.meta.get("progress_token") is not None)
-        session_id: str = args.get("session_id") or REAL.new_id()
+        key = SessionKey(params.name, _user(ctx), args.get("session_id") or REAL.new_id())
         request = RunRequest(
-            key=SessionKey(params.name, _user(ctx), session_id),
+            key=key,
             message=user_text(args["request"]),
             config=RunConfig(
                 streaming=progress,
@@ -142,6 +148,8 @@ class McpServer:
             create_session=True,
         )
         try:
+            if (asked := _asked(ctx)) is not None:
+                await asked.act_as(key.user, key.app)
             run = await self._runs.start(request, attached=True)
         except PolyportError as error:
             return _failed(str(error))
@@ -161,10 +169,21 @@ def _tool(name: str, agent: Agent) -> types.Tool:
     )
 
 
-def _user(ctx: ServerRequestContext[Any, Any]) -> str:
-    """Who asks: the caller of this very request, whatever MCP session it belongs to."""
+def _asked(ctx: ServerRequestContext[Any, Any]) -> Request | None:
+    """This very HTTP request, whatever MCP session it belongs to; None over stdio."""
     scope: Any = getattr(ctx.request, "scope", None)
-    return (scope.get(_CALLER) if scope is not None else "") or USER
+    return scope.get(_REQUEST) if scope is not None else None
+
+
+def _user(ctx: ServerRequestContext[Any, Any]) -> str:
+    """Who asks."""
+    asked = _asked(ctx)
+    return (asked.caller.user if asked is not None else "") or USER
+
+
+async def _usable(ctx: ServerRequestContext[Any, Any], apps: Iterable[str]) -> list[str]:
+    asked = _asked(ctx)
+    return list(apps) if asked is None else await asked.usable(apps)
 
 
 def _problem(args: dict[str, Any]) -> str:

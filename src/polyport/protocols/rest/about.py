@@ -110,16 +110,19 @@ class About:
         await send_json(send, Version(version=VERSION, language="python", language_version=platform.python_version()))
 
     async def apps(self, request: Request, send: Send) -> None:
-        """Sorted names; `?detailed=true` gives `{"apps": [...]}` with what app-info says of each."""
+        """Sorted names of the apps that the caller may use; `?detailed=true` gives `{"apps": [...]}` with what app-info says of
+        each."""
+        names = await request.usable(sorted(self._trees))
         if request.query_bool("detailed"):
-            return await send_json(send, AppList(apps=[app_info(n, t) for n, t in sorted(self._trees.items())]))
-        await send_json(send, sorted(self._trees))
+            return await send_json(send, AppList(apps=[app_info(name, self._trees[name]) for name in names]))
+        await send_json(send, names)
 
     async def info(self, request: Request, send: Send) -> None:
         name = request.params["app"]
         tree = self._trees.get(name)
         if tree is None:
-            raise NotFound(f"there is no app {name!r}; the apps are: {', '.join(sorted(self._trees))}")
+            usable = await request.usable(sorted(self._trees))
+            raise NotFound(f"there is no app {name!r}; the apps are: {', '.join(usable)}")
         await send_json(send, app_info(name, tree))
 
     async def openapi(self, request: Request, send: Send) -> None:
