@@ -12,7 +12,8 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from types import SimpleNamespace
+from typing import Annotated, Any, Literal, cast
 
 import anyio
 import msgspec
@@ -21,11 +22,12 @@ import pytest
 
 from polyport import codec
 from polyport.errors import AgentError, BadRequest, ConfigError
-from polyport.ports.agent import RunContext, Tool, ToolContext
+from polyport.ports.agent import RunContext, RunScope, Tool, ToolContext
 from polyport.tools.function import FunctionTool, make_tool, tool
 
 CTX = ToolContext.__new__(ToolContext)
-"""A context that the tools hand on and never look into."""
+CTX.scope = cast("RunScope", SimpleNamespace(live=None))
+"""A context that the tools hand on; they only look whether the run is live."""
 
 
 class Color(str, enum.Enum):  # noqa: UP042  the form that people write

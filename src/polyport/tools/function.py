@@ -23,6 +23,7 @@ from polyport import codec
 from polyport.data.model import Schema, ToolDeclaration
 from polyport.errors import AgentError, BadRequest, ConfigError
 from polyport.ports.agent import Tool, ToolContext
+from polyport.ports.live import Listener
 from polyport.tools.confirm import Predicate, When
 from polyport.tools.json_schema import check, is_map
 from polyport.tools.normalize import normalize
@@ -73,6 +74,7 @@ class FunctionTool(Tool):
         )
         target = calls_to(fn)
         self._on_loop = inspect.iscoroutinefunction(target) or inspect.isasyncgenfunction(target)
+        self.streaming = inspect.isasyncgenfunction(target) or inspect.isgeneratorfunction(target)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function itself, as if it had not been made a tool."""
@@ -114,9 +116,11 @@ class FunctionTool(Tool):
         for name in self._signature.contexts:
             named[name] = ctx
         placed = self._placed(named) if self._signature.positional else []
+        live = ctx.scope.live if self.streaming else None
+        listener = live.listeners.get(ctx.function_call_id) if live is not None else None
         task = asyncio.current_task()
         try:
-            value = await self._run(placed, named)
+            value = await self._run(placed, named, listener)
         except BaseException as error:
             other = _ordinary(error, self.name, task)
             if other is error:
@@ -130,15 +134,17 @@ class FunctionTool(Tool):
         last = max((i for i, (name, _) in enumerate(slots) if name in named), default=-1)
         return [named.pop(name, default) for name, default in slots[: last + 1]]
 
-    async def _run(self, placed: list[Any], named: dict[str, Any]) -> Any:
+    async def _run(self, placed: list[Any], named: dict[str, Any], listener: Listener | None) -> Any:
         if self._on_loop:
             value = self.fn(*placed, **named)
         else:
-            work = functools.partial(_in_thread, self.name, functools.partial(self.fn, *placed, **named))
+            work = functools.partial(_in_thread, self.name, functools.partial(self.fn, *placed, **named), listener)
             value = await to_thread.run_sync(work, abandon_on_cancel=True)
         if inspect.isawaitable(value):
             value = await value
-        return await _collect(cast("AsyncIterator[Any]", value)) if isinstance(value, AsyncIterator) else value
+        return (
+            await _collect(cast("AsyncIterator[Any]", value), listener) if isinstance(value, AsyncIterator) else value
+        )
 
     def _result(self, value: Any) -> dict[str, Any] | None:
         """JSON objects as they are, everything else under `result` (spec core 6.2, statement 113)."""
@@ -153,15 +159,25 @@ class FunctionTool(Tool):
         return plain["result"] if is_map(plain["result"]) else plain
 
 
-async def _collect(pieces: AsyncIterator[Any]) -> _Pieces:
+async def _collect(pieces: AsyncIterator[Any], listener: Listener | None) -> _Pieces | None:
+    """The pieces; None when they have gone to a listener one by one."""
     if isinstance(pieces, abc.AsyncGenerator):
         async with aclosing(cast("abc.AsyncGenerator[Any, None]", pieces)) as open_pieces:
-            return _Pieces([piece async for piece in open_pieces])
-    return _Pieces([piece async for piece in pieces])
+            return await _gathered(open_pieces, listener)
+    return await _gathered(pieces, listener)
 
 
-def _in_thread(name: str, work: Callable[[], Any]) -> Any:
-    """Run a sync function in a worker thread; what it yields is collected here, until the run is cancelled."""
+async def _gathered(pieces: AsyncIterator[Any], listener: Listener | None) -> _Pieces | None:
+    if listener is None:
+        return _Pieces([piece async for piece in pieces])
+    async for piece in pieces:
+        await listener(piece)
+    return None
+
+
+def _in_thread(name: str, work: Callable[[], Any], listener: Listener | None) -> Any:
+    """Run a sync function in a worker thread; what it yields is collected here, until the run is cancelled. None when it has
+    gone to a listener."""
     try:
         value = work()
         if not inspect.isgenerator(value):
@@ -169,9 +185,12 @@ def _in_thread(name: str, work: Callable[[], Any]) -> Any:
         pieces = _Pieces()
         with closing(value):
             for piece in value:
-                pieces.append(piece)
+                if listener is None:
+                    pieces.append(piece)
+                else:
+                    from_thread.run(listener, piece)
                 from_thread.check_cancelled()
-        return pieces
+        return pieces if listener is None else None
     except (Exception, BaseExceptionGroup):
         raise
     except BaseException as error:  # an exit must not reach the thread pool, nor look like a cancellation of the run
