@@ -40,6 +40,16 @@ class Limits(Struct, frozen=True, kw_only=True):
     keep_ended_items: int = 20_000
     """How many events the feeds of ended runs may hold together."""
 
+    # ---- one caller: its user, or its address while it is anonymous; 0 is no limit. Public routes do not count
+    caller_requests_per_s: float = 0.0
+    """Requests of one caller per second, over time; more is 429."""
+    caller_burst: int = 20
+    """How many requests of one caller may come at once before that counts."""
+    caller_requests: int = 0
+    """Requests of one caller at one time, streams and live connections among them; more is 429."""
+    user_runs: int = 0
+    """Runs as one user at one time, over all its sessions and apps; more is 429."""
+
     # ---- runs
     max_runs: int = 4096
     """Runs at one time, over all sessions; more is 429."""
@@ -83,5 +93,16 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 _MAY_BE_ZERO = frozenset(
-    {"heartbeat_s", "queue_length", "queue_wait_s", "shutdown_s", "keep_ended", "keep_ended_items", "live_timeout_s"}
+    {
+        "heartbeat_s",
+        "queue_length",
+        "queue_wait_s",
+        "shutdown_s",
+        "keep_ended",
+        "keep_ended_items",
+        "live_timeout_s",
+        "caller_requests_per_s",
+        "caller_requests",
+        "user_runs",
+    }
 )

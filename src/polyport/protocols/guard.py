@@ -15,6 +15,7 @@ from polyport.data.auth import ANONYMOUS, Caller, Credentials
 from polyport.errors import AuthenticationFailed, BadRequest, Forbidden, PolyportError, Unauthenticated
 from polyport.ports.auth import Auth
 from polyport.protocols.http import Header, Request
+from polyport.protocols.limits import CallerLimits
 
 log = logging.getLogger("polyport.guard")
 
@@ -22,12 +23,17 @@ PREFLIGHT: tuple[Header, ...] = (
     (b"access-control-allow-methods", b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"),
     (
         b"access-control-allow-headers",
-        b"Content-Type, Authorization, X-ADK-Telemetry-Request, X-Request-Id, Last-Event-ID, A2A-Version, A2A-Extensions",
+        b"Content-Type, Authorization, X-API-Key, X-ADK-Telemetry-Request, X-Request-Id, Last-Event-ID, If-None-Match, "
+        b"A2A-Version, A2A-Extensions, Mcp-Session-Id, Mcp-Protocol-Version, Mcp-Method, Mcp-Name",
     ),
     (b"access-control-max-age", b"600"),
 )
 _VARY: Header = (b"vary", b"Origin")
-_EXPOSE: Header = (b"access-control-expose-headers", b"X-Request-Id, A2A-Version, A2A-Extensions, Retry-After")
+_EXPOSE: Header = (
+    b"access-control-expose-headers",
+    b"X-Request-Id, X-Run-Id, X-Next-Page-Token, ETag, Retry-After, WWW-Authenticate, A2A-Version, A2A-Extensions, "
+    b"Mcp-Session-Id",
+)
 _DEFAULT_PORT = {"http": ":80", "https": ":443"}
 _WEB_SCHEME = {"ws": "http", "wss": "https"}
 _FORWARDED = re.compile(r'(?:^|[;\s])(host|proto)="?([^";,\s]+)"?', re.IGNORECASE)
@@ -60,6 +66,7 @@ class Guard:
         self._wildcard_bind = bind_host in ("", "0.0.0.0", "::")
         self._trusted_proxy = trusted_proxy
         self._known: set[bytes] = set()
+        self.callers = CallerLimits()
 
     @classmethod
     def open(cls) -> "Guard":
@@ -80,9 +87,13 @@ class Guard:
     async def admit(self, request: Request) -> Caller:
         """Who is calling; asked once for each request to a route that is not public. Unauthenticated, Forbidden, LimitExceeded,
         AuthenticationFailed when the provider of identities is at fault (spec rest 3.3)."""
-        if self.auth is None:
-            return ANONYMOUS
-        authenticator, request.authorizer = self.auth
+        caller = ANONYMOUS if self.auth is None else await self._authenticate(request, self.auth)
+        if request.limits.caller_requests_per_s:
+            self.callers.take(caller, request)
+        return caller
+
+    async def _authenticate(self, request: Request, auth: Auth) -> Caller:
+        authenticator, request.authorizer = auth
         try:
             caller = await authenticator.authenticate(Credentials(request.scope["headers"], request.peer))
         except Unauthenticated as error:

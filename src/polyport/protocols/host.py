@@ -192,6 +192,9 @@ class Host:
                 request.caller = await self.guard.admit(request)
                 if request.authorizer is not None:
                     await _authorize(request, route, request.authorizer)
+                if self.limits.caller_requests:
+                    with self.guard.callers.open(request):
+                        return await route.handler(request, out)
             await route.handler(request, out)
         except ClientGone:
             raise

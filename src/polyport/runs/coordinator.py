@@ -114,6 +114,8 @@ class Coordinator:
         if active is not None:
             await self._check_answers(request)  # a second answer must not stop the run that carries the first one out
             await self._make_way(key)
+        else:
+            self._check_user(key.user)  # before a session is made for a run that cannot be
         await self._turns.enter(key)
         try:
             self._open_group()
@@ -123,6 +125,7 @@ class Coordinator:
                 known = ", ".join(self._engines)
                 raise NotFound(f"failed to load agent: there is no app {key.app!r}; the apps are: {known}")
             run_id = self._run_id(request, session, engine)
+            self._check_user(key.user)
             goes_on = request.message is None or bool(request.message.responses)
             base = sum(e.invocation_id == run_id and shown(e) for e in session.events) if goes_on else 0
             run = LiveRun(run_id, key, attached, self.limits.feed_items, base)
@@ -148,6 +151,11 @@ class Coordinator:
         if self._closing:
             raise Unavailable("the server is shutting down")
         return self._group
+
+    def _check_user(self, user: str) -> None:
+        limit = self.limits.user_runs
+        if limit and sum(run.key.user == user for run in self._live.values()) >= limit:
+            raise LimitExceeded(f"{limit} of your runs are active (user_runs); wait for one, or cancel it", 1.0)
 
     async def _check_answers(self, request: RunRequest) -> None:
         """Refuse a message with answers that must not be acted on, as things are now."""

@@ -109,9 +109,13 @@ class _Call:
         await self._guarded(request, context, lambda: self._frames(wire, request, context))
 
     async def _guarded(self, request: Request, context: Any, work: Callable[[], Awaitable[Any]]) -> Any:
-        """What `work` gives; errors become the status of the call."""
+        """What `work` gives, for a caller who may call; errors become the status of the call."""
+        guard = self._behind.guard()
         try:
-            return await work()
+            request.caller = await guard.admit(request)
+            await request.use(self._behind.edge.handler.app)
+            with guard.callers.open(request):
+                return await work()
         except Exception as raised:  # noqa: BLE001  the caller is told, and the log
             error = told(raised, request)
         status = row(error, self._behind.edge.codes)
@@ -123,10 +127,8 @@ class _Call:
         await context.abort(code, text(error)[:1000], trailing_metadata=((DETAILS, body),))
 
     async def _enter(self, wire: bytes, request: Request, context: Any) -> tuple[Any, Any]:
-        """Who calls, and the request. The extensions that are active are echoed at once."""
+        """The call and its request. The extensions that are active are echoed at once."""
         edge = self._behind.edge
-        request.caller = await self._behind.guard().admit(request)
-        await request.use(edge.handler.app)
         call = call_of(edge, request, self._spoken)
         asked = self._method.read(a2a_proto.to_json(f"{self._method.package}.{self._method.takes}", wire))
         headers = echo(edge, call)
