@@ -10,13 +10,14 @@ from click.core import ParameterSource
 
 from polyport.cli.a2a import a2a
 from polyport.cli.ending import mute_stdout
+from polyport.cli.schema import schema
 from polyport.config.text import readable
 from polyport.errors import PolyportError, unwrap
 from polyport.version import VERSION
 
-AGENT_HELP = """AGENT is a folder with an agent.py, a .py file, or a module; `:name` behind it says which agent of several.
-Without a name `app`, `root_agent` or `agent` is taken. A folder of agent folders gives all of them. A `.env` beside the agent
-is read first."""
+AGENT_HELP = """AGENT is a folder with an agent.py or a root_agent.yaml, a .py or .yaml file, or a module; `:name` behind it
+says which agent of several. Without a name `app`, `root_agent` or `agent` is taken. A folder of agent folders gives all of
+them. A `.env` beside the agent is read first."""
 
 
 class Teaching(click.Group):
@@ -119,6 +120,7 @@ def run(agent: str, once: str | None, db: str | None, **options: Any) -> None:
     type=click.IntRange(1, 256),
     help="Processes; more need --db.",
 )
+@click.option("--reload", is_flag=True, help="When a file of AGENTS changes, take over the change; one worker only.")
 @click.option("--db", metavar="URL", help="Where sessions live, such as sqlite:///data.db. Default: in memory.")
 @click.option(
     "--on-busy",
@@ -193,14 +195,15 @@ def serve(ctx: click.Context, agents: tuple[str, ...], **options: Any) -> None:
 
 @main.command()
 @click.argument("name")
-def new(name: str) -> None:
+@click.option("--yaml", "as_yaml", is_flag=True, help="Write the agent in YAML; its tools stay in Python.")
+def new(name: str, as_yaml: bool) -> None:
     """Make a project NAME that runs without a key.
 
     A folder with an agent, its tool, a test that passes and a README.
     """
     from polyport.cli.new import make_project
 
-    make_project(name)
+    make_project(name, as_yaml=as_yaml)
 
 
 @main.command(epilog=AGENT_HELP)
@@ -216,6 +219,7 @@ def check(agents: tuple[str, ...]) -> None:
 
 
 main.add_command(a2a)
+main.add_command(schema)
 
 if __name__ == "__main__":
     main()

@@ -47,6 +47,7 @@ class ServeOptions(Struct, kw_only=True):
     host: str = "127.0.0.1"
     port: int = 8000
     workers: int = 1
+    reload: bool = False
     db: str | None = None
     on_busy: str = "queue"
     history_window: int | None = None
@@ -123,6 +124,11 @@ class Server(uvicorn.Server):
         self._signal = sig
         self.should_exit = True
 
+    @property
+    def active(self) -> int:
+        """How many runs are alive."""
+        return self._app.runs.active
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         runs = self._app.runs
         if runs.active:
@@ -143,6 +149,19 @@ def serve_forever(options: ServeOptions) -> None:
     """Serve until a signal. ConfigError for what cannot work, before anything listens."""
     gc.disable()  # what start-up makes stays; `calm_gc` turns it on again
     configure(options.log_format, options.log_level)
+    if options.reload and sys.platform == "win32":
+        raise ConfigError("--reload needs processes that share a socket, which Windows has not")
+    if options.reload:
+        from polyport.cli.reload import sessions_kept  # needed by this choice only, and not there on Windows
+
+        with sessions_kept(options):
+            code = _serve(options)
+    else:
+        code = _serve(options)
+    leave(code)
+
+
+def _serve(options: ServeOptions) -> int:
     if options.workers > 1 and sys.platform == "win32":
         raise ConfigError("--workers needs processes that share a socket, which Windows has not; start several servers")
     app = build(options)  # a mistake shows here, once, and not in every worker
@@ -161,12 +180,15 @@ def serve_forever(options: ServeOptions) -> None:
             mute_stdout()
         warn_if_open(options.host)
 
-    if options.workers > 1:
-        from polyport.cli.workers import supervise  # needed by this choice only, and not there on Windows
+    if options.reload:
+        from polyport.cli.reload import reload_forever  # as above
 
-        leave(supervise(Config(options, app.limits), listener, ready))
-    else:
-        leave(serve_one(options, app, listener, ready))
+        return reload_forever(Config(options, app.limits), listener, ready)
+    if options.workers > 1:
+        from polyport.cli.workers import supervise  # as above
+
+        return supervise(Config(options, app.limits), listener, ready)
+    return serve_one(options, app, listener, ready)
 
 
 def serve_one(options: ServeOptions, app: App, listener: socket.socket, ready: Callable[[], None]) -> int:

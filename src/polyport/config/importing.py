@@ -46,6 +46,15 @@ def import_agent_file(path: Path) -> ModuleType:
     return _import(f"{_package(path.parent)}.{path.stem}", path)
 
 
+def import_inside(folder: Path, path: Path) -> ModuleType:
+    """The module of a file or a package at `path`, somewhere below `folder`, as a member of the package that `folder` is, even
+    without an `__init__.py`. Absolute paths. Reads the `.env` files first."""
+    read_env(folder)
+    add_to_path(folder)
+    inner = path.relative_to(folder).with_suffix("").parts
+    return _import(".".join([_package(folder), *inner]), path)
+
+
 def import_name(name: str) -> ModuleType | None:
     """The module with this dotted name, None if there is no such module. The current folder counts."""
     add_to_path(Path.cwd())

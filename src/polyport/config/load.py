@@ -1,4 +1,4 @@
-"""Finds agents by what a user writes on the command line: `module:attr`, a .py file, a folder, or a folder of folders.
+"""Finds agents by what a user writes on the command line: `module:attr`, a .py or .yaml file, a folder, or a folder of folders.
 
 Used by the command line only. A word that names nothing is answered with what is near; a mistake in the user's own file with
 its file and line (LoadError). Serves nothing and asks no agent.
@@ -12,13 +12,12 @@ from typing import Any, NamedTuple
 
 from polyport.app import App
 from polyport.config.importing import LoadError, add_to_path, import_agent_file, import_name, import_path
+from polyport.config.places import AGENT_FILE, ROOT_FILES, YAML, has_agent, root_file
 from polyport.config.text import readable
 from polyport.ports.agent import Agent
 
 NAMES = ("app", "root_agent", "agent")
 """What is looked for in a module, in this order."""
-
-AGENT_FILE = "agent.py"
 
 
 class Found(NamedTuple):
@@ -61,19 +60,21 @@ def _load_one(word: str) -> list[Found]:
         return _folder(path.resolve(), attr)
     if path.is_file():
         return [_file(path.resolve(), attr)]
-    if path.suffix == ".py":
+    if path.suffix in (".py", *YAML):
         raise LoadError(f"there is no file {readable(path_word)}{_near(path, attr)}")
     if all(part.isidentifier() for part in path_word.split(".")):
         module = import_name(path_word)
         if module is not None:
             item = _pick(module, attr, word)
             return [Found(_own_name(item), item, word)]
-    raise LoadError(f"{readable(word)!r} is not a folder, a .py file or module:attr{_near(path, attr)}")
+    raise LoadError(f"{readable(word)!r} is not a folder, a .py or .yaml file, or module:attr{_near(path, attr)}")
 
 
 def _file(path: Path, attr: str) -> Found:
+    if path.suffix in YAML:
+        return _yaml(path, attr, "")
     if path.suffix != ".py":
-        raise LoadError(f"{readable(str(path))} is not a .py file")
+        raise LoadError(f"{readable(str(path))} is not a .py file, and not a .yaml file")
     module = import_agent_file(path) if path.name == AGENT_FILE else import_path(path)
     item = _pick(module, attr, str(path))
     return Found(_own_name(item), item, str(path))
@@ -81,16 +82,23 @@ def _file(path: Path, attr: str) -> Found:
 
 def _folder(folder: Path, attr: str) -> list[Found]:
     """An agent's folder (with agent.py, or a package that has an agent), or a folder of such folders."""
+    written = root_file(folder)
     if (folder / AGENT_FILE).is_file():
+        if written is not None:
+            shown = readable(str(folder))
+            raise LoadError(f"{shown} has both {AGENT_FILE} and {written.name}; name one of the files, or rename one")
         return [_of_folder(folder, import_agent_file(folder / AGENT_FILE), attr)]
-    below = sorted(p for p in folder.iterdir() if (p / AGENT_FILE).is_file())
+    if written is not None:
+        return [_yaml(written, attr, readable(folder.name))]
+    below = sorted(p for p in folder.iterdir() if has_agent(p))
     if (folder / "__init__.py").is_file():
         module = import_path(folder)
         if attr or not below or _agents(module):
             return [_of_folder(folder, module, attr)]
     if not below:
         raise LoadError(
-            f"folder {readable(str(folder))} has no {AGENT_FILE}, and no folder in it has one{_near(folder)}"
+            f"folder {readable(str(folder))} has no {AGENT_FILE} and no root_agent.yaml, and no folder in it has one"
+            f"{_near(folder)}"
         )
     if attr:
         names = ", ".join(readable(p.name) for p in below)
@@ -103,6 +111,17 @@ def _of_folder(folder: Path, module: ModuleType, attr: str) -> Found:
     item = _pick(module, attr, str(folder))
     name = "" if attr and attr not in NAMES else readable(folder.name)
     return Found(name or _own_name(item), item, str(folder))
+
+
+def _yaml(path: Path, attr: str, name: str) -> Found:
+    from polyport.config.yaml_agents import (
+        load_yaml,  # needed by this choice only: it knows all kinds of agents and tools
+    )
+
+    if attr:
+        raise LoadError(f"{readable(str(path))} holds one agent; leave out :{attr}")
+    item = load_yaml(path, app_name=name)
+    return Found(name or _own_name(item), item, str(path))
 
 
 def _own_name(item: App | Agent) -> str:
@@ -185,9 +204,11 @@ def _near(path: Path, attr: str = "") -> str:
 def _looks_like_agent(path: Path) -> bool:
     if path.name.startswith((".", "_")):
         return False
+    if path.suffix in YAML:
+        return path.name in ROOT_FILES
     if path.suffix == ".py":
         return not path.name.startswith("test_") and path.name not in ("setup.py", "conftest.py")
-    return path.is_dir() and any((sub / AGENT_FILE).is_file() for sub in (path, *_subfolders(path)))
+    return path.is_dir() and any(has_agent(sub) for sub in (path, *_subfolders(path)))
 
 
 def _folders_first(path: Path) -> tuple[bool, str]:

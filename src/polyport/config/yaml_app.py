@@ -1,0 +1,83 @@
+"""The `app:` settings of a root agent file: plugins, compaction, limits, stores. Called by `yaml_agents`.
+
+A file with them gives an App instead of an agent, as a module with an `app` does.
+"""
+
+from typing import Any
+
+from msgspec import structs
+
+from polyport.app import App
+from polyport.config.project import Project
+from polyport.config.schema import AppSection, CodeSection, CompactionSection
+from polyport.config.yaml_read import BROKEN, read
+from polyport.config.yaml_text import Node
+from polyport.data.compaction import CompactionConfig
+from polyport.errors import ConfigError
+from polyport.plugins import CallModifierPlugin, LoggingPlugin, RecordReplay, RetryReflectPlugin, UsagePlugin
+from polyport.ports.agent import Agent
+from polyport.ports.plugin import Plugin
+
+PLUGINS: dict[str, type[Plugin]] = {
+    plugin.__name__: plugin
+    for plugin in (LoggingPlugin, RetryReflectPlugin, UsagePlugin, CallModifierPlugin, RecordReplay)
+}
+"""Plugins that are named without a module."""
+
+
+def make_app(project: Project, agent: Agent, node: Node, name: str) -> App | None:
+    """The App; None when there are problems, which are noted."""
+    problems = project.problems
+    section = read(node, AppSection, problems, "'app'")
+    if section is BROKEN:
+        return None
+    plugins = [_plugin(project, one, node.of("plugins", n)) for n, one in enumerate(section.plugins)]
+    compaction = _compaction(project, section.compaction)
+    if problems.found:
+        return None
+    try:
+        return App(
+            {name: agent},
+            stores=section.stores or None,
+            plugins=[plugin for plugin in plugins if plugin is not None],
+            remember=section.remember,
+            limits=section.limits,
+            compaction=compaction,
+            protocols=section.protocols or ("rest",),
+        )
+    except ConfigError as error:
+        problems.add(node, str(error))
+        return None
+
+
+def _plugin(project: Project, given: str | CodeSection, node: Node) -> Plugin | None:
+    word = given if isinstance(given, str) else given.name or given.code
+    found: Any = PLUGINS.get(word, BROKEN)
+    if found is BROKEN:
+        found = project.code(given, node)
+        if isinstance(found, type):
+            found = project.call(found, Node(kind="map", file=node.file, line=node.line, column=node.column))
+    else:
+        args = None if isinstance(given, str) else given.args if given.args is not None else given.params
+        found = project.call(found, args if args is not None else Node(kind="map", file=node.file, line=node.line))
+    if found is BROKEN:
+        return None
+    if not isinstance(found, Plugin):
+        project.problems.add(node, f"{word!r} is of type {type(found).__name__}, not a plugin")
+        return None
+    return found
+
+
+def _compaction(project: Project, section: CompactionSection | None) -> CompactionConfig | None:
+    if section is None:
+        return None
+    fields = {name: value for name, value in structs.asdict(section).items() if name not in ("node", "summariser")}
+    if section.summariser:
+        fields["summariser"] = project.find(section.summariser, section.node.of("summariser"))
+        if fields["summariser"] is BROKEN:
+            return None
+    try:
+        return CompactionConfig(**fields)
+    except ConfigError as error:
+        project.problems.add(section.node, str(error))
+        return None
