@@ -530,6 +530,16 @@ def test_a_window_starts_at_a_user_turn_and_cuts_no_pair():
     assert build(heard("a"), heard("b"), heard("c"), window=2) == ["u:abc"]
 
 
+def test_a_window_within_a_long_turn_keeps_what_the_user_said_and_the_newest_steps():
+    steps = [event for n in range(50) for event in (call(str(n)), result(str(n)))]
+    events = [user("old"), says("done"), user("go"), *steps]
+    newest = ["call 48", "48=ok", "call 49", "49=ok"]
+    assert build(*events, window=4) == ["u:go", *newest]
+    assert build(*events, window=3) == ["u:go", *newest], "a response does not stand without its call"
+    assert build(*events, window=200) == build(*events)
+    assert build(*steps, window=2) == newest[2:], "nobody said anything"
+
+
 def test_a_window_does_not_start_at_an_answer_to_a_call():
     events = [user("go"), call("1"), result("1", author="user"), says("x")]
     assert build(*events, window=2)[0] == "u:go"

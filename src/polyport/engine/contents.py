@@ -18,7 +18,7 @@ from polyport.data.content import Content, FunctionCall, FunctionResponse, Part,
 from polyport.data.event import Event
 from polyport.engine.pairing import RESERVED, CallIndex, Pairing, Turn, json_text, result_text
 from polyport.engine.pause import records_of
-from polyport.engine.window import uncovered, window_start
+from polyport.engine.window import opens_turn, uncovered, window_start
 
 Include = Literal["default", "none"]
 
@@ -87,7 +87,8 @@ class Prompt:
 
     `branch` and `scope` are where the agent works; it sees events of its own branch and those above, and of exactly its
     scope. `include="none"` starts at the newest input. `window` keeps about the newest N visible events: the prompt
-    starts at the first user turn among them, or at the newest user turn before them when there is none.
+    starts at the first user turn among them. When there is none, they are the newest steps of a long turn, and stand behind
+    what the user said at its start.
 
     A scoped agent's prompt starts with the arguments of the call that delegated to it, else with `user_content`;
     `single_turn` adds that nobody will reply. A partial event and one without content say nothing.
@@ -115,6 +116,8 @@ class Prompt:
         """How a scoped prompt begins instead of with the call's arguments."""
         self._events: list[Event] = []
         self._index = CallIndex(self._events)
+        self._turn: Event | None = None
+        """The user's newest words, when the prompt has a window."""
         self._out: list[Content] = []
         self._reset()
 
@@ -128,6 +131,8 @@ class Prompt:
         new = list(events)
         self._events += new
         if self._window is not None:
+            said = [e for e in new if not e.partial and self._visible(e) and opens_turn(e)]
+            self._turn = said[-1] if said else self._turn
             return
         for event in new:
             if event.actions.compaction is not None:
@@ -138,8 +143,9 @@ class Prompt:
     def contents(self) -> list[Content]:
         """The contents for the next model call: a new list, its last one by the user."""
         if self._window is not None:
-            start = window_start(self._events, self._window, self._visible)
-            self._rebuild(self._events[start:])
+            start, opens = window_start(self._events, self._window, self._visible)
+            kept = self._events[start:]
+            self._rebuild(kept if opens or self._turn is None else [self._turn, *kept])
         for at, item in self._open.items():
             self._out[at] = item.content()
         self._open.clear()

@@ -84,9 +84,11 @@ def _summary(event: Event) -> Event:
     return structs.replace(event, author="", content=Content(role="user", parts=kept), actions=new_actions())
 
 
-def window_start(events: Sequence[Event], window: int, visible: Visible) -> int:
-    """Where the newest `window` visible events begin, moved to a user turn or a summary: to the first one among them, or,
-    when there is none, back to the newest one before them. Looks at no more events than it must."""
+def window_start(events: Sequence[Event], window: int, visible: Visible) -> tuple[int, bool]:
+    """Where the newest `window` visible events begin, and whether a user turn or a summary begins there.
+
+    It is moved to the first user turn or summary among them. When there is none, they are steps of one long turn: then they
+    begin at a step, never at the response to a call. Looks at no more events than it must."""
     first, edge, count = -1, len(events), 0
     ranges: list[tuple[float, float]] = []
     for at in range(len(events) - 1, -1, -1):
@@ -98,17 +100,16 @@ def window_start(events: Sequence[Event], window: int, visible: Visible) -> int:
             ranges.append((compaction.start_timestamp, compaction.end_timestamp))
         elif not (event.content is not None and event.content.parts) and not _speech(event):
             continue
-        if count >= window and first >= 0:
+        if count >= window and (first >= 0 or (edge < len(events) and not events[edge].responses)):
             break
         count += 1
-        if count <= window:
-            edge = at
-        if compaction is not None or _opens(event):
+        edge = at
+        if compaction is not None or opens_turn(event):
             first = at
     start = first if first >= 0 else edge
     while 0 < start < len(events) and _speech(events[start]) and _speech(events[start - 1]):
         start -= 1  # do not cut into somebody's speech
-    return start
+    return start, first >= 0
 
 
 def _covered(event: Event, ranges: list[tuple[float, float]]) -> bool:
@@ -125,7 +126,7 @@ def _speech(event: Event) -> bool:
     return any(s is not None and s.text for s in (event.input_transcription, event.output_transcription))
 
 
-def _opens(event: Event) -> bool:
+def opens_turn(event: Event) -> bool:
     """Whether a user turn starts here: the user says something that is no answer to a call."""
     if event.author != "user":
         return False
