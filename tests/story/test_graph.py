@@ -1,0 +1,199 @@
+"""The graph routes: the agents of an app as a tree, and as pictures (spec rest 1.3, 5.3, 10.1)."""
+
+import re
+from typing import Any
+
+import pytest
+
+from polyport import AgentTool, LlmAgent, LoopAgent, ParallelAgent, SequentialAgent, make_tool
+from polyport.protocols.debug.mount import Debug
+from polyport.testing import ScriptedModel, call
+from support.debugging import Said, debugging, get
+
+GREY, DONE, WENT = "#cccccc", "#0F5223", "#69CB87"
+
+
+def weather(city: str) -> str:
+    """The weather of a city."""
+    return f"sunny in {city}"
+
+
+def other() -> str:
+    """Another tool."""
+    return "x"
+
+
+def llm(name: str, *steps: Any, **fields: Any) -> LlmAgent:
+    return LlmAgent(name=name, model=ScriptedModel(*steps), **fields)
+
+
+def nodes(dot: str) -> dict[str, dict[str, str]]:
+    """Node name -> its attributes."""
+    lines = [line.strip() for line in dot.splitlines()]
+    found = [re.fullmatch(r'"((?:[^"\\]|\\.)*)" \[(.*)\]', line) for line in lines]
+    return {match[1]: _attributes(match[2]) for match in found if match}
+
+
+def edges(dot: str) -> dict[tuple[str, str], dict[str, str]]:
+    """(from, to) -> its attributes."""
+    found = re.findall(r'"((?:[^"\\]|\\.)*)" -> "((?:[^"\\]|\\.)*)" \[(.*)\]', dot)
+    return {(one, two): _attributes(rest) for one, two, rest in found}
+
+
+def _attributes(text: str) -> dict[str, str]:
+    pairs = re.findall(r'(\w+)=("(?:[^"\\]|\\.)*"|[^,\]]+)', text)
+    return {name: value.strip('"') for name, value in pairs}
+
+
+async def event_dot(talk: Any, event: dict[str, Any], prefix: str = "", query: str = "") -> str:
+    answer = await get(talk, f"{prefix}{talk.path}/events/{event['id']}/graph{query}")
+    assert set(answer) == {"dotSrc"}
+    return answer["dotSrc"]
+
+
+@pytest.mark.parametrize("prefix", ["", "/dev", "/api", "/api/dev"])
+async def test_rest_103_the_picture_of_an_event(prefix: str):
+    root = llm("root", call("weather", {"city": "Rome"}, "c1"), "Sunny.", tools=[weather, other])
+    async with debugging(root) as talk:
+        called, answered, said = await talk.run()
+        dot = await event_dot(talk, said, prefix)
+        assert dot.startswith("digraph AgentGraph")
+        assert 'bgcolor="#333537" rankdir=LR' in dot
+        assert nodes(dot) == {
+            "root": {"label": "🤖 root", "shape": "ellipse", "style": "filled", "color": DONE, "fontcolor": GREY},
+            "weather": {"label": "🔧 weather", "shape": "box", "style": "rounded", "color": GREY, "fontcolor": GREY},
+            "other": {"label": "🔧 other", "shape": "box", "style": "rounded", "color": GREY, "fontcolor": GREY},
+        }
+        plain = {"color": GREY, "arrowhead": "none"}
+        assert edges(dot) == {("root", "weather"): plain, ("root", "other"): plain}
+
+        dot = await event_dot(talk, called, prefix)
+        assert {name for name, node in nodes(dot).items() if node["color"] == DONE} == {"root", "weather"}
+        assert edges(dot) == {("root", "weather"): {"color": WENT, "arrowhead": "normal"}, ("root", "other"): plain}
+
+        dot = await event_dot(talk, answered, prefix)
+        assert {name for name, node in nodes(dot).items() if node["color"] == DONE} == {"root", "weather"}
+        back = {"color": WENT, "arrowhead": "normal", "dir": "back"}
+        assert edges(dot) == {("root", "weather"): back, ("root", "other"): plain}
+
+
+async def test_rest_103_what_is_not_there_is_404():
+    async with debugging(llm("root", "hi")) as talk:
+        (event,) = await talk.run()
+        assert (await get(talk, f"{talk.path}/events/nope/graph", status=404))["error"] == "event not found"
+        await get(talk, talk.path.replace("s1", "s9") + f"/events/{event['id']}/graph", status=404)
+        await get(talk, f"/apps/nobody/users/u1/sessions/s1/events/{event['id']}/graph", status=404)
+
+
+async def test_the_picture_of_an_event_is_its_users():
+    async with debugging(llm("root", "hi"), auth=Said()) as talk:
+        headers = {"x-user": "u1"}
+        assert (await talk.client.post(talk.path, headers=headers)).status == 200
+        (event,) = (await talk.client.post("/run", json=talk.body(), headers=headers)).json()
+        path = f"{talk.path}/events/{event['id']}/graph"
+        await get(talk, path, x_user="u1")
+        await get(talk, path, status=403, x_user="eve")
+        await get(talk, path, status=401)
+
+
+def team() -> SequentialAgent:
+    """`team` runs `first`, then `loop` over `draft` and `check`, then `fan` of `left` and `right`."""
+    loop = LoopAgent(name="loop", sub_agents=[llm("draft"), llm("check", tools=[weather])])
+    fan = ParallelAgent(
+        name="fan", sub_agents=[llm("left", description="Left."), llm("right", sub_agents=[llm("deep")])]
+    )
+    return SequentialAgent(name="team", description="All.", sub_agents=[llm("first", tools=[weather]), loop, fan])
+
+
+async def test_pictures_of_flows_are_frames_and_edges_in_order():
+    async with debugging(team()) as talk:
+        dot = (await get(talk, "/dev/apps/team/graph"))["dotSrc"]
+        for name in ("team (SequentialAgent)", "loop (LoopAgent)", "fan (ParallelAgent)"):
+            assert f'label="{name}" style=rounded color="white"' in dot
+        assert dot.count("subgraph") == 3
+        assert dot.count("{") == dot.count("}")
+        assert set(nodes(dot)) == {"first", "weather", "draft", "check", "left", "right", "deep"}
+        assert set(edges(dot)) == {
+            ("first", "weather"),
+            ("check", "weather"),
+            ("first", "draft"),
+            ("draft", "check"),
+            ("check", "draft"),
+            ("check", "left"),
+        }
+        assert DONE not in dot
+        inside = dot[dot.index('"cluster_fan"') :]
+        assert nodes(inside[: inside.index("}")]).keys() == {"left", "right", "deep"}
+
+
+async def test_rest_104_the_tree_of_agents():
+    async with debugging(team()) as talk:
+        for prefix in ("", "/api"):
+            built = await get(talk, f"{prefix}/dev/apps/team/build_graph")
+            assert set(built) == {"root_agent", "readme"} and built["readme"] == ""
+
+            def check(node: dict[str, Any]) -> list[str]:
+                assert isinstance(node["sub_agents"], list)
+                return [node["name"], *(name for child in node["sub_agents"] for name in check(child))]
+
+            assert check(built["root_agent"]) == [
+                "team", "first", "loop", "draft", "check", "fan", "left", "right", "deep",
+            ]  # fmt: skip
+            assert built["root_agent"]["description"] == "All."
+            assert "description" not in built["root_agent"]["sub_agents"][0]
+        await get(talk, "/dev/apps/nobody/build_graph", status=404)
+
+
+async def test_rest_104_pictures_by_name_and_by_path():
+    async with debugging(team()) as talk:
+        base = "/dev/apps/team/build_graph_image"
+        whole = await get(talk, base)
+        assert list(whole) == ["team"] and whole["team"]["dotSrc"].startswith("digraph AgentGraph")
+        for path in ("team/fan/right", "fan/right", "fan@1/right@c7", "team%2Ffan%2Fright"):
+            picture = await get(talk, f"{base}?node={path}")
+            assert set(picture) == {"dotSrc"}
+            assert set(nodes(picture["dotSrc"])) == {"right", "deep"}
+        assert (await get(talk, f"{base}?node=team"))["dotSrc"] == whole["team"]["dotSrc"]
+        for path in ("nobody", "team/nobody", "fan/right/deep/more", "right", "/"):
+            await get(talk, f"{base}?node={path}", status=404)
+        await get(talk, "/dev/apps/nobody/build_graph_image", status=404)
+
+
+async def test_pictures_on_light_paper():
+    async with debugging(team()) as talk:
+        for path in ("graph", "build_graph_image"):
+            dark = str(await get(talk, f"/dev/apps/team/{path}?dark_mode=true"))
+            light = str(await get(talk, f"/dev/apps/team/{path}?dark_mode=false"))
+            assert "#333537" in dark and 'bgcolor="#ffffff"' in light
+            assert dark == str(await get(talk, f"/dev/apps/team/{path}"))
+        await get(talk, "/dev/apps/team/graph?dark_mode=perhaps", status=400)
+
+
+async def test_names_cannot_break_out_of_a_picture():
+    def plain() -> str:
+        """A tool."""
+        return "x"
+
+    tool = make_tool(plain)
+    tool.name = 'a"]; evil [label="\\\n'
+    async with debugging(llm("root", tools=[tool])) as talk:
+        dot = (await get(talk, "/dev/apps/root/graph"))["dotSrc"]
+        assert "evil" in dot
+        assert len(nodes(dot)) == 2 and len(edges(dot)) == 1
+
+
+async def test_an_agent_that_is_a_tool_is_a_tool():
+    async with debugging(llm("root", tools=[AgentTool(llm("helper"))])) as talk:
+        dot = (await get(talk, "/dev/apps/root/graph"))["dotSrc"]
+        assert nodes(dot)["helper"]["shape"] == "box"
+        assert set(edges(dot)) == {("root", "helper")}
+
+
+async def test_empty_flows_are_drawn():
+    flow = SequentialAgent(
+        name="flow", sub_agents=[LoopAgent(name="none"), llm("a"), ParallelAgent(name="no"), llm("b")]
+    )
+    async with debugging(flow, Debug()) as talk:
+        dot = (await get(talk, "/dev/apps/flow/graph"))["dotSrc"]
+        assert set(edges(dot)) == {("a", "b")}
+        assert "none (LoopAgent)" in dot
