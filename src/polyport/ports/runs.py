@@ -128,6 +128,15 @@ class Runs(Protocol):
         """
         ...
 
+    @property
+    def active(self) -> int:
+        """How many runs are alive."""
+        ...
+
+    def on_end(self, tell: Callable[[Run], None]) -> None:
+        """Call `tell` with every run that has ended here, from now on. It must not wait and not raise."""
+        ...
+
     def get(self, run_id: str) -> Run | None: ...
 
     def can_go_on(self, session: Session, run_id: str) -> bool:

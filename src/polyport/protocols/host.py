@@ -135,9 +135,9 @@ class Host:
         self._starting = anyio.Lock()
 
     def watched_by(self, watches: Iterable[Watch]) -> "Host":
-        """The same host with these asked about every request. To be used in place of this one, before it serves."""
+        """The same host with these asked about every request, each once. To be used in place of this one, before it serves."""
         host = copy.copy(self)
-        host._watches = (*self._watches, *watches)
+        host._watches = tuple(dict.fromkeys((*self._watches, *watches)))
         return host
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -3,14 +3,16 @@
 The App gives a `Mountable` what protocols are made of, and takes its routes and what it keeps running. Holds no behaviour.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from polyport.data.limits import Limits
 from polyport.engine.tree import AgentTree
+from polyport.ports.plugin import Plugin
 from polyport.ports.runs import Runs
 from polyport.protocols.guard import Guard
+from polyport.protocols.host import Watch
 from polyport.protocols.routes import Route
 from polyport.seams import Seams
 
@@ -46,3 +48,14 @@ class Mountable(Protocol):
     def mount(self, parts: Parts) -> Mounted:
         """ConfigError for what makes no sense together."""
         ...
+
+
+@runtime_checkable
+class Watching(Protocol):
+    """What a Mountable has besides when it measures: plugins that the app is to have, and watches of all its requests."""
+
+    @property
+    def plugins(self) -> Sequence[Plugin]: ...
+
+    @property
+    def watches(self) -> Sequence[Watch]: ...

@@ -7,7 +7,7 @@ One run at a time per session; what happens to a second one is `on_busy`. Every 
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -26,7 +26,7 @@ from polyport.engine.resume import shown, unfinished
 from polyport.engine.runner import Engine
 from polyport.errors import Conflict, LimitExceeded, NotFound, PolyportError, TimedOut, Unavailable
 from polyport.ports.agent import Agent
-from polyport.ports.runs import Sink
+from polyport.ports.runs import Run, Sink
 from polyport.ports.stores import Stores
 from polyport.runs.inbox import Inbox
 from polyport.runs.run import LiveRun
@@ -55,6 +55,7 @@ class Coordinator:
         self._turns = Turnstile(limits.queue_length, limits.queue_wait_s)
         self._group: anyio.abc.TaskGroup | None = None
         self._closing = False
+        self._tell: list[Callable[[Run], None]] = []
 
     @asynccontextmanager
     async def serving(self, grace_s: float = 20.0) -> AsyncGenerator[None]:
@@ -101,8 +102,12 @@ class Coordinator:
 
     @property
     def active(self) -> int:
-        """How many runs are alive."""
+        """See ports.runs.Runs.active."""
         return len(self._live)
+
+    def on_end(self, tell: Callable[[Run], None]) -> None:
+        """See ports.runs.Runs.on_end."""
+        self._tell.append(tell)
 
     async def start(self, request: RunRequest, *, attached: bool = False, sinks: Sequence[Sink] = ()) -> LiveRun:
         """See ports.runs.Runs.start."""
@@ -254,6 +259,8 @@ class Coordinator:
             del self._live[run.id]
             self._turns.leave(run.key)
             self._keep(run)
+            for tell in self._tell:
+                tell(run)
 
     def _with_limits(self, request: RunRequest) -> RunRequest:
         """What the request leaves open is what the limits say."""

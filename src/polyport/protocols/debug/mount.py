@@ -13,6 +13,7 @@ from polyport.ports.plugin import Plugin
 from polyport.protocols.debug.graphs import Graphs
 from polyport.protocols.debug.store import TraceStore
 from polyport.protocols.debug.traces import Traces
+from polyport.protocols.host import Watch
 from polyport.protocols.parts import Parts
 from polyport.protocols.routes import Route
 
@@ -50,6 +51,11 @@ class Debug:
     def plugins(self) -> Sequence[Plugin]:
         """What the app must have among its plugins."""
         return (self.telemetry,)
+
+    @property
+    def watches(self) -> Sequence[Watch]:
+        """See protocols.parts.Watching: none."""
+        return ()
 
     def mount(self, parts: Parts) -> "DebugServer":
         return DebugServer(self, parts)
