@@ -16,13 +16,16 @@ TASK_GROUPS = {
     "agents/flows.py": "place 3: parallel agents",
     "agents/remote.py": "the first frame of a remote task, which a cancelled run still waits for so that it can cancel it",
     "cli/serve.py": "draining beside the server's shutdown",
+    "engine/live_loop.py": "place 4: the calls and the connection of a live session",
     "engine/tool_calls.py": "place 2: the calls of one answer",
     "protocols/a2a/intake.py": "one worker per A2A task: it outlives the request, and may wait for its session",
     "protocols/a2a/push.py": "notifications on their way, beside the tasks that they tell of",
+    "protocols/live/connection.py": "reading beside writing, on a WebSocket",
     "protocols/streaming.py": "hang-up and heartbeat beside an answer",
     "runs/coordinator.py": "place 1: one task per run",
     "testing/connect.py": "the app beside the test",
     "testing/samples.py": "many writers at once, in the contract suites",
+    "workflow/scheduler.py": "one task per node of a graph that works, and per item of a parallel worker",
     "tools/mcp_pool.py": "one task per MCP session, which opens and closes it",
 }
 """The only files that open a task group, and why."""

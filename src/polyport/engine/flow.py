@@ -7,7 +7,7 @@ first agent, and by those agents themselves. Reads the tree and the events; neve
 from collections.abc import Sequence
 
 from polyport.data.event import Event
-from polyport.engine.scopes import seen_from
+from polyport.engine.journal import ended, waits, way_back
 from polyport.engine.spec import LlmSpec
 from polyport.ports.agent import Agent, RunContext, Tree
 
@@ -15,9 +15,15 @@ from polyport.ports.agent import Agent, RunContext, Tree
 class FlowSpec(Agent):
     """An agent that only decides which of its sub-agents runs when. It can begin with the one that `going_on` names."""
 
+    live = True
+
     def place(self, branch: str, child: Agent) -> str:
         """The branch on which a child works when this agent works on `branch`."""
         return branch
+
+    def outer(self, branch: str, child: Agent) -> str:
+        """The branch on which this agent works when a child works on `branch`."""
+        return branch.removesuffix(self.place("", child)).removesuffix(".")
 
     def follows(self, child: Agent) -> bool:
         """Whether this agent surely runs another one when `child` has answered."""
@@ -29,7 +35,7 @@ def point(tree: Tree, agent: Agent, branch: str) -> tuple[Agent, str]:
     that one's branch."""
     parent = tree.parent(agent)
     while isinstance(parent, FlowSpec):
-        branch = branch.removesuffix(parent.place("", agent)).removesuffix(".")
+        branch = parent.outer(branch, agent)
         agent, parent = parent, tree.parent(parent)
     return agent, branch
 
@@ -58,7 +64,7 @@ def still_waits(ctx: RunContext, children: Sequence[Agent]) -> bool:
         if event.author == "user":
             answered.update(r.id for r in event.responses)
         elif any(id not in answered for id in event.long_running_tool_ids):
-            here = seen_from(events, event, ctx.isolation_scope)
+            here = next((e for e in way_back(events, event) if e.isolation_scope == ctx.isolation_scope), None)
             if here is not None and any(_within(tree, here.author, child) for child in children):
                 return True
     return False
@@ -71,11 +77,15 @@ def more_follows(tree: Tree, events: Sequence[Event], run_id: str) -> bool:
     open_ids = {id for e in mine if e.author != "user" for id in e.long_running_tool_ids}
     open_ids.difference_update(r.id for e in mine if e.author == "user" for r in e.responses)
     last = mine[-1] if mine else None
-    if open_ids or last is None or last.isolation_scope or last.actions.end_invocation:
+    if open_ids or last is None or last.actions.end_invocation:
+        return False
+    if ended(last):  # a workflow says that it is done, in a place of its own
+        last = list(way_back(events, last))[1] if not waits(last) else None
+    elif not isinstance(tree.find(last.author), LlmSpec):
+        return False
+    if last is None or last.isolation_scope:
         return False
     agent = tree.find(last.author)
-    if not isinstance(agent, LlmSpec):
-        return False
     while agent is not None:
         child, agent = agent, tree.parent(agent)
         if isinstance(agent, FlowSpec) and agent.follows(child):

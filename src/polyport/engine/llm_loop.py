@@ -17,6 +17,7 @@ from polyport.data.model import ModelResponse
 from polyport.data.run import Ending
 from polyport.engine.approvals import AnsweredStep, answered_steps, has_open, replies_to
 from polyport.engine.delegation import Delegate
+from polyport.engine.live_loop import run_live
 from polyport.engine.model_call import ModelCall
 from polyport.engine.output import as_json, parse_answer, remember
 from polyport.engine.pause import request_events
@@ -42,6 +43,8 @@ Next = Ending | Literal["again"]
 
 async def run_llm(ctx: RunContext, agent: LlmSpec) -> Ending:
     """Run one turn of `agent`; how it ended. Raises AgentError when the budget is used up or the answer never fits."""
+    if ctx.scope.live is not None and not ctx.isolation_scope:
+        return await run_live(ctx, agent)
     bound = ctx.tree.bound(agent)
     if agent.mode == "task" and bound.output is not None:
         bound = dataclasses.replace(bound, output=None)  # it is what `finish_task` takes (statement 72)

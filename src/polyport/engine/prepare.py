@@ -14,7 +14,7 @@ from polyport.data.content import Part
 from polyport.data.model import GenerateConfig, ModelRequest, ToolDeclaration
 from polyport.engine import delegation, hooks, instructions, transfer
 from polyport.engine.contents import Prompt
-from polyport.engine.spec import InstructionProvider, LlmSpec
+from polyport.engine.spec import InstructionProvider, LlmSpec, can_be_live
 from polyport.errors import ConfigError, NotFound
 from polyport.ports.agent import Bound, CallbackContext, ReadContext, RunContext, Tool, ToolContext
 
@@ -80,6 +80,8 @@ async def collect_tools(ctx: RunContext, agent: LlmSpec, bound: Bound) -> Toolbo
         box.add(delegation.FinishTool(agent, ctx.tree.bound(agent).output))
         box.system.append(delegation.FINISH_NOTE)
     found = transfer.targets(ctx.tree, agent)
+    if ctx.scope.live is not None and not ctx.isolation_scope:
+        found = [a for a in found if can_be_live(ctx.tree, a)]
     if bound.output is not None and (box.declarations or found) and not bound.model.schema_with_tools:
         box.add(ResultTool(bound))
         box.system.append(f"When you have the answer, call `{RESULT_TOOL}` with it instead of writing text.")

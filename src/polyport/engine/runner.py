@@ -24,7 +24,7 @@ from polyport.engine.flow import asker_below, point
 from polyport.engine.hooks import Callbacks, first, wrap
 from polyport.engine.output import remember
 from polyport.engine.replies import refuse_answered, without_credentials
-from polyport.engine.spec import LlmSpec
+from polyport.engine.spec import LlmSpec, can_be_live
 from polyport.engine.start import Start, message_of, pick_start
 from polyport.errors import AgentError, Conflict, Superseded
 from polyport.ports.agent import Agent, CallbackContext, Hooks, RunContext, RunScope, Tree
@@ -87,6 +87,8 @@ class Engine:
             credentials=credentials,
         )
         start = pick_start(self.tree, session.events, message, run_id)
+        if source is not None:
+            start = live_start(self.tree, start)
         scope.askers.update(start.askers)
         scope.reopened.update(start.reopened)
         ctx = RunContext(scope, start.agent, start.branch)
@@ -267,7 +269,7 @@ def _goes_on_below(ctx: RunContext) -> bool:
     agent = ctx.agent
     if agent.name in ctx.askers:
         ctx.askers.discard(agent.name)
-        ctx.goes_on = ctx.scope.resumed
+        ctx.called_back, ctx.goes_on = True, ctx.scope.resumed
         return False
     below = asker_below(ctx) if isinstance(agent, LlmSpec) else None
     if below is not None:
@@ -300,6 +302,17 @@ async def _ask(ctx: RunContext, name: str, own: Callbacks) -> bool:
         event = remember(ctx.agent, event, ctx.tree.bound(ctx.agent).output)
     await ctx.emit(event)
     return content is not None
+
+
+def live_start(tree: Tree, start: Start) -> Start:
+    """Who begins a live session: the agent that spoke last, or the root. AgentError if neither can take part in one."""
+    for agent, branch in ((start.agent, start.branch), (tree.root, "")):
+        if can_be_live(tree, agent):
+            return Start(agent, branch)
+    what = (
+        "its model has no live sessions" if isinstance(tree.root, LlmSpec) else f"a {type(tree.root).__name__} has none"
+    )
+    raise AgentError(f"agent {tree.root.name!r} cannot take part in a live session: {what}")
 
 
 async def _save_blobs(callback: CallbackContext, message: Content) -> Content:

@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from polyport.data.model import GenerateConfig
 from polyport.errors import ConfigError
-from polyport.ports.agent import Agent, ModelCallback, ReadContext, ToolCallback, ToolLike
+from polyport.ports.agent import Agent, ModelCallback, ReadContext, ToolCallback, ToolLike, Tree
+from polyport.ports.live import LiveModel
 from polyport.ports.model import Model
 
 DEFAULT_CONFIG = GenerateConfig()
@@ -59,6 +60,11 @@ class LlmSpec(Agent):
         )
         _need(self, "tools", hasattr(self.tools, "__iter__") and not isinstance(self.tools, str), "a list")
         _need(self, "include_contents", self.include_contents in ("default", "none"), '"default" or "none"')
+
+
+def can_be_live(tree: Tree, agent: Agent) -> bool:
+    """Whether an agent of the tree can take part in a live session."""
+    return isinstance(tree.bound(agent).model, LiveModel) if isinstance(agent, LlmSpec) else agent.live
 
 
 def _need(agent: LlmSpec, field: str, fits: bool, wanted: str) -> None:

@@ -98,6 +98,8 @@ class LiveScope:
     """Publish an event without storing it: what is played once, such as audio."""
     take_in: Callable[[LiveRequest], Awaitable[Content | None]]
     """Make what a client says true: plugins, state, store. What is to be sent of it; None without content."""
+    over: bool = False
+    """Whether one side has hung up, so that no agent after the one that speaks has anybody to talk with."""
     speaker: str = ""
     """The name of the agent that holds the conversation now."""
     listeners: dict[str, Listener] = field(default_factory=dict[str, Listener])
