@@ -22,6 +22,8 @@ from polyport.ports.agent import RunContext, Tool, ToolContext
 
 RECORD = "polyport:asked"
 """The key of the custom metadata: `{request id: {"call": id of the call it is about, "seal": text}}`."""
+GRAPH = "polyport:graph"
+"""The key of what the journal of a workflow notes (see engine/journal), with a seal over it."""
 NEEDED = "This call needs the approval of a human, who has been asked. It has not been carried out."
 REJECTED = "A human has rejected this call. It has not been carried out."
 
@@ -56,7 +58,12 @@ def seal(secret: bytes, session: Session, asked: Event, request_id: str, call: F
     """What binds a request to its session (and not to another one of the same name), run, agent and call. Without a secret it
     shows that nothing was mixed up or changed by mistake; only with one can nobody else make it."""
     facts = [*session.key, session.created_at, asked.invocation_id, asked.author, asked.branch, asked.isolation_scope]
-    text = canonical([*facts, request_id, call.id, call.name, call.args])
+    return sign(secret, [*facts, request_id, call.id, call.name, call.args])
+
+
+def sign(secret: bytes, facts: Sequence[Any]) -> str:
+    """A seal over facts that have a JSON form."""
+    text = canonical(facts)
     if secret:
         return "hmac-sha256:" + hmac.new(secret, text, hashlib.sha256).hexdigest()
     return PLAIN + hashlib.sha256(text).hexdigest()
@@ -68,7 +75,12 @@ PLAIN = "sha256:"
 
 def disarmed(event: Event) -> Event:
     """An event from outside, whose seals are worth nothing if anybody could have made them: they are taken off it, and what it
-    asks for can be seen, but never be carried out. Seals that were made with a secret stay."""
+    asks for can be seen, but never be carried out, nor is a step of a workflow taken as done. Seals that were made with a
+    secret stay."""
+    noted: Any = (event.custom_metadata or {}).get(GRAPH)
+    if isinstance(noted, dict) and str(cast("dict[str, Any]", noted).get("seal", "")).startswith(PLAIN):
+        rest = {key: value for key, value in (event.custom_metadata or {}).items() if key != GRAPH}
+        event = structs.replace(event, custom_metadata=rest or None)
     records = records_of(event)
     if not any(str(r.get("seal", "")).startswith(PLAIN) for r in records.values()):
         return event

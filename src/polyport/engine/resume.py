@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from polyport.data.content import FunctionCall, FunctionResponse
 from polyport.data.event import Event
+from polyport.engine.journal import ended, in_graph, workflow_of
 
 
 def newest_event(events: Sequence[Event], invocation_id: str, agent: str, scope: str) -> Event | None:
@@ -37,8 +38,11 @@ def unfinished(events: Sequence[Event], invocation_id: str) -> bool:
     last = next((e for e in reversed(events) if e.invocation_id == invocation_id and not e.partial), None)
     if last is None or last.author == "user" or last.actions.requested_tool_confirmations:
         return last is not None  # approvals were announced, but not asked for
-    ended = last.final and (not last.isolation_scope or bool(last.long_running_tool_ids))
-    return not (ended or last.actions.end_invocation)
+    if in_graph(last):  # a workflow says when it has ended; one in a node of another one is not the last to say so
+        found = workflow_of(last.isolation_scope)
+        return not last.long_running_tool_ids and not (ended(last) and found is not None and not workflow_of(found[0]))
+    answered = last.final and (not last.isolation_scope or bool(last.long_running_tool_ids))
+    return not (answered or last.actions.end_invocation)
 
 
 def shown(event: Event) -> bool:

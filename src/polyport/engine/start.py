@@ -13,6 +13,7 @@ from msgspec import structs
 from polyport.data.content import Content, Part
 from polyport.data.event import Event
 from polyport.engine.flow import point
+from polyport.engine.journal import way_back
 from polyport.engine.pairing import RESERVED
 from polyport.engine.scopes import call_event, callers, open_task, settled_ids
 from polyport.engine.spec import LlmSpec
@@ -76,7 +77,7 @@ def _at(tree: Tree, events: Sequence[Event], asked: Sequence[Event], pure: bool)
     first: Event | None = None
     closed: set[str] | None = None
     for event in asked:
-        chain = list(callers(events, event))
+        chain = list(way_back(events, event))
         top = chain[-1]
         if top.isolation_scope or tree.find(top.author) is None:
             continue

@@ -195,13 +195,14 @@ class ReadContext:
 class RunContext(ReadContext, AgentQuestions):
     """What an agent's `run` gets."""
 
-    __slots__ = ("escalated", "goes_on", "next_agent", "paused")
+    __slots__ = ("called_back", "escalated", "goes_on", "next_agent", "paused")
 
     def __init__(self, scope: RunScope, agent: Agent, branch: str = "", isolation_scope: str = "") -> None:
         super().__init__(scope, agent, branch, isolation_scope)
         self.escalated = False
+        self.called_back = False
         self.goes_on = False
-        """Whether this turn was begun by a run that died, and is to be ended."""
+        """Whether this turn was begun by a run that died, and is to be ended; `called_back`, also by one that waited."""
         self.paused = False
         self.next_agent: Agent | None = None
         """Who goes on when this agent's turn is over: set by a transfer, read by the runner."""
