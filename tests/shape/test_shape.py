@@ -18,6 +18,7 @@ TASK_GROUPS = {
     "cli/serve.py": "draining beside the server's shutdown",
     "engine/live_loop.py": "place 4: the calls and the connection of a live session",
     "engine/tool_calls.py": "place 2: the calls of one answer",
+    "evals/evaluate.py": "cases that are played side by side",
     "protocols/a2a/intake.py": "one worker per A2A task: it outlives the request, and may wait for its session",
     "protocols/a2a/push.py": "notifications on their way, beside the tasks that they tell of",
     "protocols/live/connection.py": "reading beside writing, on a WebSocket",

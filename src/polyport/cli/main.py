@@ -10,6 +10,7 @@ from click.core import ParameterSource
 
 from polyport.cli.a2a import a2a
 from polyport.cli.ending import mute_stdout
+from polyport.cli.evals import eval_command
 from polyport.cli.schema import schema
 from polyport.config.text import readable
 from polyport.errors import PolyportError, unwrap
@@ -219,6 +220,7 @@ def check(agents: tuple[str, ...]) -> None:
 
 
 main.add_command(a2a)
+main.add_command(eval_command)
 main.add_command(schema)
 
 if __name__ == "__main__":
