@@ -143,7 +143,7 @@ OPEN: dict[str, list[str]] = {
     ],
     "identity, authenticators and authorizers: issue 5": [*_range("rest", (76, 80), (82, 84)), "FR-197"],
     "evaluation: issue 5": ["rest-106"],
-    "triggers and launchers: issue 5": _range("rest", (118, 127)),
+    "launchers: issue 5": _range("rest", (124, 127)),
     "YAML agents, hot reload, deployment: issue 5": _range("FR", 217, 218, 220, 235),
     "PostgreSQL and the cluster are later work": ["FR-049", *_range("T", (106, 108), 110)],
     "checkpoints hold no resume inputs, so there is nothing that could grow": ["FR-055"],
@@ -204,6 +204,17 @@ DIVERGENCES: dict[str, tuple[str, str, str]] = {
         "sessions are kept under the engine id",
         "under the app, shown under the engine id",
         "one session, whatever the protocol",
+    ),
+    "rest-120": ("500 for a body that is no JSON", "told as text, or as base64", "rest section 7.5, TARGET"),
+    "rest-122": (
+        "429 in the text of an error decides; each attempt stores the message again",
+        "the status decides; the run goes on, and the message is stored once",
+        "rest section 11.28",
+    ),
+    "rest section 7.5": (
+        "a session before the app is looked up; users with slashes; each delivery runs; failures are lost; 500 when busy",
+        "404 and no session; `--`; once by its id; dead letters; 429 and 503 with Retry-After",
+        "rest sections 7.5 (TARGET), 11.17, 11.28",
     ),
     "rest section 6.3": ("the id of a new session is not told", "X-Session-Id and custom_metadata", "FR-228"),
     "core section 10": (

@@ -23,6 +23,7 @@ TASK_GROUPS = {
     "protocols/a2a/push.py": "notifications on their way, beside the tasks that they tell of",
     "protocols/live/connection.py": "reading beside writing, on a WebSocket",
     "protocols/streaming.py": "hang-up and heartbeat beside an answer",
+    "protocols/triggers/deliveries.py": "one task per message, which a sender that hangs up does not stop; the timetable",
     "runs/coordinator.py": "place 1: one task per run",
     "testing/connect.py": "the app beside the test",
     "testing/samples.py": "many writers at once, in the contract suites",
