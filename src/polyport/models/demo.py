@@ -6,7 +6,8 @@ gives the same answer. It really goes through tool calls, transfer, typed answer
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import anyio
@@ -14,7 +15,9 @@ from msgspec import Struct, structs
 
 from polyport.codec import encode
 from polyport.data.content import Content, FunctionCall, FunctionResponse, Part
+from polyport.data.live import LiveConfig
 from polyport.data.model import ModelRequest, ModelResponse, Schema, ToolDeclaration, Usage
+from polyport.models.demo_live import DemoConnection
 from polyport.models.demo_values import SMALL_WORDS, Filler, Unfillable, mentioned, read_hints, types_of
 from polyport.ports.model import OnPartial
 from polyport.seams import REAL, Seams
@@ -27,7 +30,7 @@ MAX_CALLS = 8
 _GREETING = re.compile(r"\W*(?:hello|hi|hey|good (?:morning|afternoon|evening))\b", re.IGNORECASE)
 _CONTEXT = re.compile(r"^\[[\w-]+\] \w+")
 """How the engine tells what other agents did, in contents of the role user."""
-_NOTE = re.compile(r"A result of `|Please go on from here")
+_NOTE = re.compile(r"A result of `|The tool `|Please go on from here")
 """How the engine's own words to a model begin."""
 _WORD = re.compile(r"[^\W_]+")
 _DULL = SMALL_WORDS | {"agent", "tool", "call", "return", "given", "current", "user", "name", "value", "string", "text"}
@@ -62,6 +65,22 @@ class DemoModel:
             finish_reason="STOP",
             model_version=self.name,
         )
+
+    @asynccontextmanager
+    async def connect(self, request: ModelRequest, config: LiveConfig) -> AsyncGenerator[DemoConnection]:
+        """See `ports.live.LiveModel`."""
+        request = structs.replace(request, contents=list(request.contents))
+        connection = DemoConnection(
+            request,
+            config,
+            lambda asked: [self._with_id(p) for p in answer(asked)],
+            is_note=lambda text: _NOTE.match(text) is not None,
+            delay_s=self._delay_s,
+        )
+        try:
+            yield connection
+        finally:
+            connection.closed = True
 
     async def aclose(self) -> None:
         """Nothing to give back."""
