@@ -11,12 +11,13 @@ import anyio
 import pytest
 
 from interop.api_fake import FakeApi, FakeOAuth, Reply, Seen, as_json, fake_api, fake_oauth
-from polyport import App, LlmAgent, ReadContext
+from polyport import App, Content, LlmAgent, Part, ReadContext, SessionKey, codec
+from polyport.data.content import FunctionResponse
 from polyport.errors import BadRequest, ConfigError, Forbidden, Unauthenticated, Unavailable
 from polyport.seams import Seams
 from polyport.testing import ScriptedModel, call
 from polyport.tools.credentials import ApiKey, Basic, Bearer, Credential
-from polyport.tools.oauth import AuthorizationCode, ClientCredentials, read_consent
+from polyport.tools.oauth import REQUEST_CREDENTIAL, AuthorizationCode, ClientCredentials, read_consent
 from polyport.tools.oauth_tokens import MemoryTokens, Token
 from polyport.tools.openapi import OpenApiToolset
 
@@ -42,9 +43,11 @@ class Clock:
 
 
 async def ask(toolset: OpenApiToolset, *steps: Any, user: str = "ann") -> list[Any]:
-    """The responses that the model saw, and the last text."""
+    """The responses that the model saw; or, when the user has to sign in, the requests for that."""
     model = ScriptedModel(*steps, "done")
     reply = await App(LlmAgent(name="app", model=model, tools=[toolset])).ask("go", user=user)
+    if reply.outcome.status == "paused":
+        return [c.args["authConfig"] for event in reply.events for c in event.calls if c.name == REQUEST_CREDENTIAL]
     model.check()
     return [response.response for event in reply.events for response in event.responses]
 
@@ -245,11 +248,8 @@ def consented(oauth: FakeOAuth, clock: Clock | None = None, **more: Any) -> Auth
 
 
 def page(found: Any) -> str:
-    """The address of the sign-in page in an error result."""
-    assert found.keys() == {"error"}
-    start = "the user has to sign in first, at "
-    assert found["error"].startswith(start), found
-    return found["error"].removeprefix(start)
+    """The address of the sign-in page in a request to sign in."""
+    return found["exchangedAuthCredential"]["oauth2"]["authUri"]
 
 
 async def test_FR_199_two_tools_on_one_scheme_one_consent_one_exchange():
@@ -269,6 +269,28 @@ async def test_FR_199_two_tools_on_one_scheme_one_consent_one_exchange():
         assert form["grant_type"] == "authorization_code" and form["redirect_uri"] == REDIRECT
         assert oauth.refused == []
         await toolset.aclose()
+
+
+async def test_FR_199_the_run_waits_until_the_user_has_signed_in():
+    async with world() as (api, oauth):
+        toolset = OpenApiToolset(spec(api.url), auth=consented(oauth))
+        model = ScriptedModel([call("one", id="c1"), call("two", id="c2")], "both are there")
+        app = App(LlmAgent(name="app", model=model, tools=[toolset]))
+        async with app:
+            asked = await app.ask("go", user="ann", session="s")
+            waiting = [c for event in asked.events for c in event.calls if c.name == REQUEST_CREDENTIAL]
+            assert [c.args["functionCallId"] for c in waiting] == ["c1", "c2"]
+            assert (asked.outcome.status, api.seen, oauth.forms) == ("paused", [], [])
+            answer = {"response": {"authResponseUri": oauth.sign_in(page(waiting[0].args["authConfig"]))}}
+            parts = [
+                Part(function_response=FunctionResponse(id=c.id, name=c.name, response=answer["response"]))
+                for c in waiting
+            ]
+            done = await app.ask(Content(role="user", parts=parts), user="ann", session="s")
+        results = [r.response for event in done.events for r in event.responses]
+        assert (done.text, results, len(oauth.forms)) == ("both are there", [ONE, TWO], 1)
+        stored = codec.encode((await app.stores.sessions.get(SessionKey("app", "ann", "s"))).events).decode()
+        assert "code=" not in stored, "what the user answered is stored nowhere"
 
 
 async def test_FR_199_a_failed_exchange_gives_one_clear_error_and_no_loop():

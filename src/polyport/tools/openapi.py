@@ -22,6 +22,7 @@ from polyport.data.model import ToolDeclaration
 from polyport.errors import ConfigError, Forbidden, NotFound
 from polyport.ports.agent import ReadContext, Tool, ToolContext
 from polyport.tools.credentials import Credential, Headers, checked_headers
+from polyport.tools.oauth import ConsentNeeded
 from polyport.tools.openapi_auth import Auth, Keyring
 from polyport.tools.openapi_operations import Operation, Reading, read_operations
 from polyport.tools.openapi_request import HttpRequest, make_request
@@ -194,14 +195,21 @@ class OpenApiTool(Tool):
         return self._declaration
 
     async def call(self, ctx: ToolContext, args: dict[str, Any]) -> Any:
-        """What the API answered; an error result for a status that is no success. BadRequest for arguments that do not fit,
-        ConsentNeeded when the user has to sign in first, Unavailable and TimedOut when there is no answer."""
+        """What the API answered; an error result for a status that is no success. When the user has to sign in first, the run
+        asks for that and the call is carried out again with the answer. BadRequest for arguments that do not fit, Unavailable
+        and TimedOut when there is no answer."""
 
         async def read_file(name: str) -> tuple[bytes, str]:
             return await _artifact(ctx, name)
 
         request = await make_request(self.operation, args, read_file)
-        return await self._toolset.caller().call(ctx, self.operation, self._credentials, request)
+        if ctx.credential is not None:
+            await self._toolset.answer(app=ctx.app_name, user=ctx.user_id, response=ctx.credential)
+        try:
+            return await self._toolset.caller().call(ctx, self.operation, self._credentials, request)
+        except ConsentNeeded as needed:
+            ctx.request_credential(needed.config)
+            return {"status": "pending", "message": "The user was asked to sign in; the call waits for that."}
 
 
 async def _artifact(ctx: ToolContext, name: str) -> tuple[bytes, str]:
