@@ -217,8 +217,7 @@ class Project:
     def _own(self, path: list[str]) -> Path | None:
         base = self.root.joinpath(*path)
         for candidate in (base.with_suffix(".py"), base):
-            inside = candidate.resolve().is_relative_to(self.root)
-            if inside and (candidate.is_file() if candidate.suffix == ".py" else (base / "__init__.py").is_file()):
+            if candidate.is_file() if candidate.suffix == ".py" else (base / "__init__.py").is_file():
                 return candidate
         return None
 

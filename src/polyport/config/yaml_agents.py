@@ -77,7 +77,8 @@ class Builder:
             return None
         self._trail.append(file)
         self._root = node
-        agent = self.tree(node)
+        self._names.append({})
+        agent = self.agent(node)
         app = node.members.get("app")
         if agent is None or app is None or app[1].is_null:
             return agent
@@ -120,10 +121,13 @@ class Builder:
         return made if len(problems.found) == before else None
 
     def _made_of(self, node: Node, word: str) -> Agent | None:
+        before = len(self.project.problems.found)
         section = read(node, AGENTS[word], self.project.problems, AGENTS[word].what)
         if section is BROKEN:
             return None
         fields = self._common(section) | MAKERS[word][1](self, section)
+        if len(self.project.problems.found) > before:
+            return None
         return self._construct(MAKERS[word][0], fields, node)
 
     def _construct(self, make: Callable[..., Any], fields: dict[str, Any], node: Node) -> Agent | None:
@@ -326,9 +330,10 @@ class Builder:
             if key in usual or key == "app":
                 continue
             if key not in known:
-                guess = nearest(key, known)
+                guess = nearest(key, known) or f". It takes: {', '.join(known)}"
                 self.project.problems.add(key_node, f"{found.__name__} takes no {key!r}{guess}")
-            fields[key] = value.value()
+            else:
+                fields[key] = value.value()
         try:
             return self._construct(found, fields, node)
         except TypeError as error:

@@ -69,6 +69,8 @@ class Models:
         if len(problems.found) > before:
             return ""
         name = wanted.name
+        if name in self._given:
+            return self._given[name]
         if family == "demo":
             name = "demo"
         elif family and not name.startswith(f"{family}/"):

@@ -212,7 +212,7 @@ class _Composer:
 
     def _node(self, event: Any, events: Iterator[Any], depth: int) -> Node:
         place = self._place(event)
-        if depth > MAX_DEPTH:
+        if depth >= MAX_DEPTH:
             self._refuse(place, f"is nested more than {MAX_DEPTH} deep")
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event.anchor, place, depth)
@@ -300,7 +300,9 @@ class _Composer:
             self._problems.add(node, f"!env takes the name of a variable, or a text with ${{NAME}}, not {node.text!r}")
 
         def value_of(found: re.Match[str]) -> str:
-            value = os.environ.get(found["name"]) or found["default"]
+            value = os.environ.get(found["name"])
+            if not value and found["default"] is not None:
+                return found["default"]
             if value is None:
                 name = found["name"]
                 self._problems.add(

@@ -80,8 +80,11 @@ class Tools:
             if args is None or args.is_null:
                 args = Node(kind="map", file=node.file, line=node.line, column=node.column)
             wanted = TOOLS[name]
+            before = len(self._project.problems.found)
             read_args = read(args, wanted, self._project.problems, wanted.what)
-            return None if read_args is BROKEN else self._guarded(node, MAKERS[name], self, read_args)
+            if len(self._project.problems.found) > before:
+                return None
+            return self._guarded(node, MAKERS[name], self, read_args)
         if name in BUILTIN:
             if section.args is None:
                 return BUILTIN[name]
