@@ -7,9 +7,13 @@ import anyio.lowlevel
 import pytest
 
 from polyport import App, LlmAgent, ModelResponse, Plugin, RunConfig, SequentialAgent, Stores, ToolContext
-from polyport.data.content import model_text
+from polyport.data.content import model_text, user_text
+from polyport.data.event import Event
 from polyport.data.limits import Limits
+from polyport.data.run import RunRequest
+from polyport.engine.runner import Engine
 from polyport.errors import AgentError, ConfigError, RunCancelled
+from polyport.seams import REAL
 from polyport.stores.memory import MemorySessions
 from polyport.testing import ScriptedModel, call, chunks
 
@@ -208,3 +212,16 @@ async def test_an_error_inside_async_with_app_leaves_as_it_is():
     with pytest.raises(KeyError, match="mine"):
         async with App(agent()):
             raise KeyError("mine")
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+async def test_core_77_an_engine_streams_or_not_without_anything_around_it(streaming: bool):
+    app = App(LlmAgent(name="app", model=ScriptedModel(chunks("a", "b"))))
+    engine = Engine(app.trees["app"], app.stores, {}, REAL)
+    session = await app.stores.sessions.create("app", "u", "s")
+    config = RunConfig(streaming=streaming, max_llm_calls=1)
+    seen: list[Event] = []
+    request = RunRequest(key=session.key, message=user_text("x"), config=config)
+    outcome = await engine.execute("e-1", request, session, seen.append)
+    assert outcome.status == "finished"
+    assert [(e.text, e.partial) for e in seen] == [("a", True), ("b", True)] * streaming + [("ab", False)]
