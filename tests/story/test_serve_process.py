@@ -148,8 +148,14 @@ def test_FR_195_it_listens_on_loopback_only(bot: Path):
         assert not serving.err.find("everybody")
 
 
-def test_FR_195_to_listen_on_all_addresses_warns(bot: Path):
-    with Serving(str(bot), "--host", "0.0.0.0") as serving:
+def test_FR_195_to_listen_on_all_addresses_without_authentication_is_refused(bot: Path):
+    with Process("serve", str(bot), "--host", "0.0.0.0", "--port", "0") as process:
+        assert process.ended() == 1
+        assert "--auth" in process.err.text and "--insecure" in process.err.text and not process.out.text
+
+
+def test_FR_195_to_do_so_all_the_same_warns(bot: Path):
+    with Serving(str(bot), "--host", "0.0.0.0", "--insecure") as serving:
         assert serving.says("without authentication: everybody", err=True)
         assert serving.url.startswith("http://0.0.0.0:")
         assert serving.says("curl .*http://127.0.0.1:")
@@ -169,7 +175,7 @@ def test_it_listens_on_an_address_of_version_6(bot: Path):
 def test_it_serves_on_though_nobody_reads_its_banner(bot: Path):
     reader, writer = os.pipe()
     os.close(reader)
-    args = ["serve", str(bot), "--host", "0.0.0.0", "--port", "0"]
+    args = ["serve", str(bot), "--host", "0.0.0.0", "--insecure", "--port", "0"]
     with subprocess.Popen([*COMMAND, *args], stdout=writer, stderr=subprocess.PIPE, env=environment()) as popen:
         os.close(writer)
         assert popen.stderr
@@ -202,8 +208,8 @@ def test_the_first_request_of_the_banner_works(bot: Path):
     ("args", "told"),
     [
         (["nowhere"], "'nowhere' is not a folder"),
-        (["{bot}", "--host", "not.a.host.invalid"], "--host takes"),
-        (["{bot}", "--host", "203.0.113.77"], "cannot listen on 203.0.113.77"),
+        (["{bot}", "--insecure", "--host", "not.a.host.invalid"], "--host takes"),
+        (["{bot}", "--insecure", "--host", "203.0.113.77"], "cannot listen on 203.0.113.77"),
         (["{bot}", "--workers", "2"], "--db sqlite:///data.db"),
         (["{bot}", "--db", "mysql://u:geheim@h/d"], "no session store is known"),
         (["{bot}", "--db", "sqlite:////proc/nothing/x.db"], "/proc/nothing"),

@@ -2,7 +2,6 @@
 
 import ipaddress
 import json
-import logging
 import shlex
 from urllib.parse import quote
 
@@ -32,20 +31,12 @@ def banner(app: App, host: str, port: int, db: str | None, *, a2a: bool = False)
             f"  REST + SSE   {local} (and {local}/api)",
             *([f"  A2A          {local}/.well-known/agent-card.json"] if a2a else []),
             f"  sessions     {kept}",
-            "Try:",
+            "Try:" if app.asgi.guard.auth is None else "Try, with a credential, as the user that it names:",
             f"  curl -X POST {session}",
             f"  curl {local}/run -H 'content-type: application/json' -d {data}",
             "Ctrl-C stops.",
         ]
     )
-
-
-def warn_if_open(host: str) -> None:
-    """A warning when others than this machine can reach the server (FR-195)."""
-    if not is_loopback(host):
-        logging.getLogger("polyport").warning(
-            "listening on %s without authentication: everybody who reaches this port can act as any user", host
-        )
 
 
 def is_loopback(host: str) -> bool:

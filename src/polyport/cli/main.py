@@ -9,6 +9,7 @@ import click
 from click.core import ParameterSource
 
 from polyport.cli.a2a import a2a
+from polyport.cli.auth import auth
 from polyport.cli.ending import mute_stdout
 from polyport.cli.evals import eval_command
 from polyport.cli.schema import schema
@@ -153,6 +154,26 @@ def run(agent: str, once: str | None, db: str | None, **options: Any) -> None:
 @click.option(
     "--allowed-origins", multiple=True, metavar="ORIGIN", help="Pages that may call, as https://host (repeatable)."
 )
+@click.option(
+    "--auth",
+    multiple=True,
+    metavar="KIND",
+    help="How callers say who they are, see above; several: any of them (repeatable).",
+)
+@click.option(
+    "--authorize",
+    type=click.Choice(["strict", "open"]),
+    help="With --auth, strict: callers act as themselves only, the role admin as anybody (default); open: as anybody.",
+)
+@click.option(
+    "--trusted-proxy-cidr",
+    multiple=True,
+    metavar="CIDR",
+    help="Addresses of the proxies whose --auth header: counts (repeatable).",
+)
+@click.option(
+    "--insecure", is_flag=True, help="Listen on a --host that others can reach though nobody has to say who it is."
+)
 @click.option("--a2a", is_flag=True, help="Serve A2A too: see /.well-known/agent-card.json of the running server.")
 @click.option(
     "--grpc-port", metavar="PORT", type=click.IntRange(0, 65535), help="With --a2a: serve it over gRPC there too."
@@ -182,6 +203,16 @@ def serve(ctx: click.Context, agents: tuple[str, ...], **options: Any) -> None:
 
     At / and under /api; see /docs of the running server. SIGTERM or Ctrl-C stops it: running answers get --grace seconds, a
     second signal ends it at once.
+
+    \b
+    --auth takes (and so does POLYPORT_AUTH, with spaces between several):
+      none                       everybody is anonymous and may do everything (default)
+      keys:FILE                  API keys; make one with polyport auth key --user U --file FILE
+      keys-env:VARIABLE          the same text in an environment variable
+      jwt:ISSUER,AUDIENCE        OIDC tokens; [,user=CLAIM][,roles=CLAIM][,jwks=URL_OR_FILE]
+      header:NAME                a header of your proxy, see --trusted-proxy-cidr; [,roles=HEADER]
+      google:AUDIENCE,EMAIL,...  Google accounts of the list
+      iap:AUDIENCE               Google's Identity-Aware Proxy
 
     Exit codes: 0 after a signal; 1 if it could not start, or not stop cleanly.
     """
@@ -220,6 +251,7 @@ def check(agents: tuple[str, ...]) -> None:
 
 
 main.add_command(a2a)
+main.add_command(auth)
 main.add_command(eval_command)
 main.add_command(schema)
 

@@ -20,8 +20,9 @@ import uvicorn
 from msgspec import Struct
 
 from polyport.app import App
-from polyport.cli.banner import LOOPBACK, banner, warn_if_open
+from polyport.cli.banner import LOOPBACK, banner
 from polyport.cli.ending import die_of, leave, mute_stdout
+from polyport.cli.identity import Identity, check_open
 from polyport.cli.logs import configure
 from polyport.cli.words import make_app
 from polyport.config.text import count
@@ -56,6 +57,10 @@ class ServeOptions(Struct, kw_only=True):
     allowed_hosts: list[str] = []
     allowed_origins: list[str] = []
     trusted_proxy: bool = False
+    auth: list[str] = []
+    authorize: str | None = None
+    trusted_proxy_cidr: list[str] = []
+    insecure: bool = False
     a2a: bool = False
     mcp: bool = False
     grpc_port: int | None = None
@@ -169,6 +174,7 @@ def _serve(options: ServeOptions) -> int:
         raise ConfigError(
             "--workers needs sessions that all processes share: add --db sqlite:///data.db (an App of yours: stores=)"
         )
+    check_open(app, options.host, options.insecure)
     listener = listen(options.host, options.port)  # so does a port in use
     options.port = listener.getsockname()[1]
     text = banner(app, options.host, options.port, options.db, a2a=options.a2a)
@@ -178,7 +184,7 @@ def _serve(options: ServeOptions) -> int:
             print(text, flush=True)
         except BrokenPipeError:  # nobody reads it, and the server is not for its banner
             mute_stdout()
-        warn_if_open(options.host)
+        check_open(app, options.host, insecure=True)  # the warning, where it is seen
 
     if options.reload:
         from polyport.cli.reload import reload_forever  # as above
@@ -267,7 +273,15 @@ def build(options: ServeOptions) -> App:
         on_busy=options.on_busy,  # pyright: ignore[reportArgumentType]  checked by click and by Limits
     )
     return make_app(
-        options.agents, db=options.db, limits=limits, guard=guard, given=options.given, protocols=_protocols(options)
+        options.agents,
+        db=options.db,
+        limits=limits,
+        guard=guard,
+        identity=Identity(
+            auth=options.auth, authorize=options.authorize or "", trusted_proxy_cidr=options.trusted_proxy_cidr
+        ),
+        given=options.given,
+        protocols=_protocols(options),
     )
 
 

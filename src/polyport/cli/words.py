@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 
 from polyport.app import App
+from polyport.cli.identity import Identity
 from polyport.config.load import load
 from polyport.data.limits import Limits
 from polyport.errors import ConfigError
@@ -12,6 +13,7 @@ from polyport.protocols.parts import Mountable
 LIMITS = ("--on-busy", "--history-window", "--sse-timeout", "--grace")
 PROTOCOLS = ("--a2a", "--grpc-port", "--push", "--mcp")
 GUARD = ("--allowed-hosts", "--allowed-origins", "--trusted-proxy")
+AUTH = ("--auth", "--authorize", "--trusted-proxy-cidr")
 
 
 def make_app(
@@ -20,6 +22,7 @@ def make_app(
     db: str | None = None,
     limits: Limits | None = None,
     guard: Guard | None = None,
+    identity: Identity | None = None,
     given: Sequence[str] = (),
     protocols: Collection[str | Mountable] = ("rest",),
 ) -> App:
@@ -27,9 +30,12 @@ def make_app(
     an App of the user's own, which is never changed behind its back."""
     found = load(words)
     if not isinstance(found, App):
-        return App(found, stores=db, limits=limits, guard=guard, protocols=protocols)
+        auth = identity.made() if identity is not None else None
+        return App(found, stores=db, limits=limits, guard=guard, auth=auth, protocols=protocols)
+    own_auth = found.asgi.guard.auth
     own_guard = not found.asgi.guard.is_open or type(found.asgi.guard) is not Guard
-    contradicting = [flag for flag in given if flag in LIMITS or flag in PROTOCOLS or (flag in GUARD and own_guard)]
+    refused = [*LIMITS, *PROTOCOLS, *(GUARD if own_guard else ()), *(AUTH if own_auth is not None else ())]
+    contradicting = [flag for flag in given if flag in refused]
     if db is not None:
         contradicting.insert(0, "--db")
     if contradicting:
@@ -38,4 +44,7 @@ def make_app(
         )
     if guard is not None and not own_guard:
         found.asgi.guard = guard
+    auth = identity.made() if identity is not None and own_auth is None else own_auth
+    if auth is not None:
+        found.asgi.guard = found.asgi.guard.behind(auth)
     return found
