@@ -8,6 +8,7 @@ import pytest
 from polyport import AgentTool, LlmAgent, LoopAgent, ParallelAgent, SequentialAgent, make_tool
 from polyport.protocols.debug.mount import Debug
 from polyport.testing import ScriptedModel, call
+from polyport.workflow import DEFAULT, START, Workflow, route
 from support.debugging import Said, debugging, get
 
 GREY, DONE, WENT = "#cccccc", "#0F5223", "#69CB87"
@@ -197,3 +198,52 @@ async def test_empty_flows_are_drawn():
         dot = (await get(talk, "/dev/apps/flow/graph"))["dotSrc"]
         assert set(edges(dot)) == {("a", "b")}
         assert "none (LoopAgent)" in dot
+
+
+def flow() -> Workflow:
+    """START -> sort -> (yes: writer, default: weather) -> done."""
+
+    def sort(text: str) -> Any:
+        return route("yes", text)
+
+    def done(text: str) -> str:
+        return text + "!"
+
+    writer = llm("writer", "Written.", tools=[other])
+    edges = [(START, sort, {"yes": writer, DEFAULT: make_tool(weather)}), (writer, done)]
+    return Workflow("flow", edges=edges)
+
+
+async def test_the_picture_of_a_workflow():
+    async with debugging(flow()) as talk:
+        dot = (await get(talk, "/dev/apps/flow/graph"))["dotSrc"]
+        assert 'label="flow (Workflow)"' in dot
+        assert {name: node["label"] for name, node in nodes(dot).items()} == {
+            "flow/START": "START",
+            "flow/sort": "ƒ sort",
+            "writer": "🤖 writer",
+            "other": "🔧 other",
+            "flow/weather": "🔧 weather",
+            "flow/done": "ƒ done",
+        }
+        found = edges(dot)
+        assert {pair: edge.get("label") for pair, edge in found.items() if edge["arrowhead"] == "vee"} == {
+            ("flow/START", "flow/sort"): None,
+            ("flow/sort", "writer"): "yes",
+            ("flow/sort", "flow/weather"): "default",
+            ("writer", "flow/done"): None,
+        }
+        events = await talk.run("hi")
+        picture = nodes(await event_dot(talk, events[-1]))
+        assert {name for name, node in picture.items() if node["color"] == DONE} == {"flow/done"}
+
+
+async def test_rest_104_a_workflow_has_its_graph_in_the_tree():
+    async with debugging(SequentialAgent(name="root", sub_agents=[flow(), llm("last")])) as talk:
+        built = (await get(talk, "/dev/apps/root/build_graph"))["root_agent"]
+        assert "graph" not in built
+        graph = built["sub_agents"][0]["graph"]
+        assert [node["name"] for node in graph["nodes"]] == ["sort", "writer", "weather", "done"]
+        assert {"source": "START", "target": "sort"} in graph["edges"]
+        dot = (await get(talk, "/dev/apps/root/graph"))["dotSrc"]
+        assert ("flow/done", "last") in edges(dot)

@@ -48,6 +48,7 @@ HOOK_NAMES = (
     "watch_model",
     "watch_tools",
     "watch_tool",
+    "watch_node",
 )
 
 _ANSWERS: dict[str, type] = {

@@ -22,6 +22,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from polyport.data.content import FunctionCall
 from polyport.data.event import Event
 from polyport.data.model import ModelRequest, ModelResponse, Usage
+from polyport.data.run import Ending
 from polyport.data.session import SessionKey
 from polyport.errors import PolyportError
 from polyport.plugins.telemetry_events import ELIDED, Messages, as_json
@@ -119,14 +120,23 @@ class TelemetryPlugin(Plugin):
         around = context.get_current()
         if owner_of(around) != ctx.session.key:
             around = context.set_value(_OWNER, ctx.session.key, _from_outside(around))
-        attributes = {
-            OPERATION: "invoke_agent",
-            "gen_ai.agent.name": agent.name,
-            "gen_ai.agent.description": agent.description,
-            CONVERSATION_ID: ctx.session.key.id,
-            INVOCATION_ID: ctx.invocation_id,
-        }
-        with self._span(f"invoke_agent {agent.name}", attributes, around):
+        attributes = {CONVERSATION_ID: ctx.session.key.id}
+        if hasattr(agent, "graph"):
+            operation = "invoke_workflow"
+            attributes |= {"gen_ai.workflow.name": agent.name}
+        else:
+            operation = "invoke_agent"
+            attributes |= {"gen_ai.agent.name": agent.name, "gen_ai.agent.description": agent.description}
+            attributes |= {INVOCATION_ID: ctx.invocation_id}
+        with self._span(f"{operation} {agent.name}", {OPERATION: operation, **attributes}, around):
+            return await call_next()
+
+    async def watch_node(self, ctx: RunContext, path: str, call_next: CallNext) -> Ending:
+        name = path.rpartition("/")[2].partition("@")[0]
+        if any(agent.name == name for agent in ctx.agent.sub_agents):
+            return await call_next()  # an agent's node has the span of its agent
+        attributes = {OPERATION: "invoke_node", "gen_ai.node.name": name, CONVERSATION_ID: ctx.session.key.id}
+        with self._span(f"invoke_node {name}", attributes):
             return await call_next()
 
     async def watch_model(

@@ -86,4 +86,9 @@ class Plugin:
         """`call_next` gives an object whose `response` is what the model will see, None when there is nothing yet."""
         return await call_next()
 
+    async def watch_node(self, ctx: RunContext, path: str, call_next: CallNext) -> Ending:
+        """Around one run of a node of a graph, with all its attempts. `path` ends with the node's name and number
+        (`graph@1/node@2`); `ctx.agent` is the agent that holds the graph."""
+        return await call_next()
+
     async def close(self) -> None: ...

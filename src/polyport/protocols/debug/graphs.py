@@ -17,6 +17,7 @@ from polyport.protocols.answers import send_json
 from polyport.protocols.debug.dot import DARK, LIGHT, Colours, highlights, picture
 from polyport.protocols.http import Request, Send
 from polyport.protocols.routes import Route
+from polyport.workflow import GraphData, Workflow
 
 _EVENT = "/apps/{app}/users/{user}/sessions/{session}/events/{event}/graph"
 _DEV = "/dev/apps/{app}"
@@ -31,11 +32,12 @@ class Picture(Struct, rename="camel"):
 
 
 class AgentNode(Struct, omit_defaults=True):
-    """An agent and those below it. The names of the members are ADK's."""
+    """An agent and those below it; `graph` is that of a workflow. The names of the members are ADK's."""
 
     name: str
     sub_agents: list["AgentNode"]
     description: str = ""
+    graph: GraphData | None = None
 
 
 class AgentGraph(Struct):
@@ -103,7 +105,12 @@ def _colours(request: Request) -> Colours:
 
 
 def _node(agent: Agent) -> AgentNode:
-    return AgentNode(name=agent.name, description=agent.description, sub_agents=[_node(a) for a in agent.sub_agents])
+    return AgentNode(
+        name=agent.name,
+        description=agent.description,
+        sub_agents=[_node(child) for child in agent.sub_agents],
+        graph=agent.graph if isinstance(agent, Workflow) else None,
+    )
 
 
 def _at(root: Agent, path: str) -> Agent:
