@@ -155,5 +155,11 @@ def _a2a() -> Mountable:
     return A2a()
 
 
-PROTOCOLS: dict[str, Callable[[], Mountable]] = {"a2a": _a2a}
+def _web() -> Mountable:
+    from polyport.protocols.web.mount import Web  # few apps serve a page
+
+    return Web()
+
+
+PROTOCOLS: dict[str, Callable[[], Mountable]] = {"a2a": _a2a, "web": _web}
 """The protocols that are objects of their own, by the names that `App(protocols=...)` takes."""

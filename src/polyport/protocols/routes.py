@@ -44,6 +44,7 @@ class Route:
     app: str = ""
     summary: str = ""
     head: bool = True
+    yields: bool = False
     on_error: ErrorWriter | None = None
     body: Any = None
     returns: Any = None
@@ -157,9 +158,12 @@ class Table:
         for prefix in prefixes:
             if prefix and (not prefix.startswith("/") or prefix.endswith("/")):
                 raise ConfigError(f"prefix {prefix!r} must start with a slash and not end with one")
+        routes = tuple(routes)
+        taken = {(route.method, route.pattern) for route in routes if not route.yields}
         for route in routes:
-            for prefix in prefixes:
-                self._add(route, prefix)
+            if not (route.yields and (route.method, route.pattern) in taken):
+                for prefix in prefixes:
+                    self._add(route, prefix)
 
     def find(self, scope: Scope, values: list[str]) -> Leaf | None:
         """The leaf for a request, its path parameters appended to `values`. BadRequest for a hostile path."""

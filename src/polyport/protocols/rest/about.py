@@ -64,7 +64,7 @@ class About:
 
     def routes(self) -> list[Route]:
         return [
-            Route("GET", "/", self.start, public=True, summary="Leads to the page for people", returns={302: None}),
+            Route("GET", "/", self.start, public=True, yields=True, summary="Leads to a page", returns={302: None}),
             Route("GET", "/health", self.health, public=True, summary="Whether the process serves", returns=Health),
             Route(
                 "GET",
