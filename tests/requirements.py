@@ -143,7 +143,7 @@ OPEN: dict[str, list[str]] = {
     "identity, authenticators and authorizers: issue 5": [*_range("rest", (76, 80), (82, 84)), "FR-197"],
     "evaluation: issue 5": ["rest-106"],
     "launchers: issue 5": _range("rest", (124, 127)),
-    "YAML agents, hot reload, deployment: issue 5": _range("FR", 217, 218, 220, 235),
+    "deployment: issue 5": ["FR-235"],
     "PostgreSQL and the cluster are later work": ["FR-049", *_range("T", (106, 108), 110)],
     "checkpoints hold no resume inputs, so there is nothing that could grow": ["FR-055"],
 }
@@ -178,6 +178,11 @@ DIVERGENCES: dict[str, tuple[str, str, str]] = {
         "a failing memory or artifact load fails the request",
         "told to the model or logged",
         "12.29, FR-100",
+    ),
+    "core section 9": (
+        "unknown keys are ignored, models are gemini- only, paths stay below the referring file, code refs unsupported",
+        "unknown keys are errors, models of all providers, paths stay in the project's folder, code refs in all places",
+        "12.30, FR-217, FR-218",
     ),
     "core section 3.12": (
         "compaction inside the stream",

@@ -40,7 +40,8 @@ def test_each_is_served_under_the_name_of_its_folder(name: str):
 
 
 def test_all_are_served_together():
-    assert sorted(make_app([str(EXAMPLES)]).trees) == NAMES
+    in_yaml = [p.parent.name for p in EXAMPLES.glob("*/root_agent.yaml")]  # see test_yaml_example.py
+    assert sorted(make_app([str(EXAMPLES)]).trees) == sorted([*NAMES, *in_yaml])
 
 
 async def test_weather_answers_for_two_cities():

@@ -82,6 +82,7 @@ class RetiringServer(WorkerServer):
             server.close()
         for connection in list(self.server_state.connections):
             connection.shutdown()  # those that are idle; the others after their answer
+        self.started = False  # the parent is told so by the next pong
         while self.active and not self.told_to_stop:  # noqa: ASYNC110
             await anyio.sleep(0.1)  # a signal handler must not touch an anyio.Event
         await super().shutdown(sockets)
@@ -151,6 +152,8 @@ class Reloader:
         if self._now is not None:
             self._now.retire()
             self._old.append(self._now)
+            while self._now.is_ready(0.1):
+                self._stop.wait(0.02)
         self._now = new
         log.info("reloaded%s", f": {what}" if what else "")
 

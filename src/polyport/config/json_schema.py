@@ -44,7 +44,8 @@ _LATER: dict[tuple[str, str], Any] = {
 def json_schema() -> dict[str, Any]:
     """The schema of one agent file."""
     definitions: dict[str, Any] = {"agent": _agent(), "child": _child(), "tool": _tool()}
-    for one in [*schema.AGENTS.values(), *schema.TOOLS.values(), schema.AppSection, schema.SubAgentSection]:
+    more = (schema.AppSection, schema.SubAgentSection, schema.ToolSection)
+    for one in (*schema.AGENTS.values(), *schema.TOOLS.values(), *more):
         _define(inspect.type_info(one), definitions)
     definitions["AppSection"]["properties"]["plugins"]["items"]["anyOf"].append({"enum": sorted(PLUGINS)})
     for key in ("type", "provider"):

@@ -5,6 +5,7 @@ mistakes are told at once, each with file, line and column
 (LoadError). Every load makes new agents: nothing is shared between two loads. Runs nothing but the code that the files name.
 """
 
+import dataclasses
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -325,7 +326,7 @@ class Builder:
             self.project.problems.add(kind, f"{kind.text!r} is not a class of agents: a subclass of polyport.Agent")
             return None
         fields: dict[str, Any] = {name: value for name, value in self._common(section).items() if value}
-        known = [name for name in getattr(found, "__dataclass_fields__", {}) if name not in fields]
+        known = [one.name for one in dataclasses.fields(found) if one.init and one.name not in fields]
         for key, (key_node, value) in node.members.items():
             if key in usual or key == "app":
                 continue
