@@ -20,7 +20,7 @@ from polyport.seams import Seams
 log = logging.getLogger("polyport.auth")
 
 FETCH_S = 5.0
-GAP_S = 20.0
+GAP_S = 10.0
 """Between two fetches, at least: what an unknown key id may cost the issuer."""
 FRESH_S = 3600.0
 """How long keys are used before they are asked for again."""
