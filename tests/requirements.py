@@ -141,7 +141,6 @@ OPEN: dict[str, list[str]] = {
         *_range("FR", 28, 29, 31),
     ],
     "identity, authenticators and authorizers: issue 5": [*_range("rest", (76, 80), (82, 84)), "FR-197"],
-    "evaluation: issue 5": ["rest-106"],
     "launchers: issue 5": _range("rest", (124, 127)),
     "deployment: issue 5": ["FR-235"],
     "PostgreSQL and the cluster are later work": ["FR-049", *_range("T", (106, 108), 110)],
@@ -233,6 +232,16 @@ DIVERGENCES: dict[str, tuple[str, str, str]] = {
         "so do the arrows of google-adk",
     ),
     "FR-225": ("an unknown session has no trace: 404", "`[]`, and 404 for an unknown event", "rest-100"),
+    "rest-106": (
+        "evaluation is 501, there is no metric",
+        "evaluation is there",
+        "rest section 10.1; as google-adk does",
+    ),
+    "rest section 10.1": (
+        "an unknown metric is not evaluated; unknown cases are passed over; drafts of the editor may name any tool",
+        "400; 404; no programs, tags, aliases or files outside",
+        "a typo must not look like a pass; the editor must not start programs",
+    ),
     "T098": ("adk_transfer_to_agent is restored", "never", "a remote agent must not steer the local tree"),
     "a2a section 3.2": ("the ephemeral artifact stays in the task", "streamed pieces are never stored", "T100"),
     "a2a section 3.2, default": (
