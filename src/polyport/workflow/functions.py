@@ -38,12 +38,15 @@ class Signature:
         self.name = name
         target: Any = cast("Any", fn).func if isinstance(fn, functools.partial) else fn
         if not inspect.isroutine(target):
-            target = target.__call__
+            target = target.__init__ if isinstance(target, type) else target.__call__
         try:
             parameters = list(inspect.signature(cast("Any", fn)).parameters.values())
-            hints = get_type_hints(target, include_extras=True)
-        except (NameError, TypeError, ValueError) as error:
-            raise ConfigError(f"node {name!r}: its parameters cannot be read: {error}") from None
+        except ValueError:  # some of Python's own functions, such as str, do not tell
+            parameters = [inspect.Parameter("value", inspect.Parameter.POSITIONAL_ONLY)]
+        try:
+            hints = get_type_hints(target, include_extras=True) if hasattr(target, "__annotations__") else {}
+        except (NameError, TypeError) as error:
+            raise ConfigError(f"node {name!r}: the types of its parameters cannot be read: {error}") from None
         self.on_loop = inspect.iscoroutinefunction(target) or inspect.isasyncgenfunction(target)
         self.contexts: list[Parameter] = []
         self.input: Parameter | None = None

@@ -1,12 +1,11 @@
 """How often a node is tried, and how long is waited in between (spec core 4.5). Data; the scheduler waits."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from polyport.errors import ConfigError
 
-RetryOn = tuple[type[Exception], ...] | Callable[[Exception], Any]
+RetryOn = Callable[[Exception], object] | Sequence[type[Exception]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,11 +31,11 @@ class RetryPolicy:
             return False
         if self.retry_on is None:
             return True
-        if isinstance(self.retry_on, tuple):
-            return isinstance(error, self.retry_on)
         if isinstance(self.retry_on, type):
             return isinstance(error, self.retry_on)
-        return bool(self.retry_on(error))
+        if callable(self.retry_on):
+            return bool(self.retry_on(error))
+        return any(isinstance(error, kind) for kind in self.retry_on)
 
     def wait_s(self, attempt: int, chance: float) -> float:
         """Seconds before the attempt after the n-th one; `chance` is in [0, 1)."""

@@ -38,7 +38,9 @@ class Execution:
     scope in which it is said."""
 
     def __init__(self, ctx: RunContext, graph: Graph, history: History, outputs: Sequence[str], home: str) -> None:
-        self.ctx = ctx
+        self.ctx = RunContext(
+            ctx.scope, ctx.agent, ctx.branch, ctx.isolation_scope
+        )  # events of nodes have places of their own
         self.graph = graph
         self.history = history
         self.path = history.path

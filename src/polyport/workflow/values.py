@@ -33,6 +33,8 @@ def convert(value: Any, kind: Any, where: str) -> Any:
     try:
         return msgspec.convert(value, kind, strict=False, dec_hook=_read)
     except (msgspec.ValidationError, ValueError, TypeError) as error:
+        if kind is str and isinstance(value, int | float):
+            return json_text(value)  # an answer that was typed: 7, or true
         raise AgentError(f"{where} does not fit: {error}") from None
 
 

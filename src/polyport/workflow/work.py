@@ -13,47 +13,25 @@ from typing import Any
 import anyio
 from msgspec import UNSET, structs
 
-from polyport.data.asking import INPUT, RESERVED, Question, input_call
+from polyport.data.asking import Question, input_call
 from polyport.data.content import Content, Part, model_text
 from polyport.data.event import Event, NodeInfo, RequestInput
 from polyport.data.run import Ending
 from polyport.engine.flow import going_on
 from polyport.engine.hooks import wrap
-from polyport.engine.journal import Record, node_scope
-from polyport.engine.output import parse_answer
+from polyport.engine.journal import Record
 from polyport.engine.pairing import json_text
-from polyport.engine.spec import LlmSpec
 from polyport.engine.tool_calls import merge_actions
 from polyport.errors import AgentError, PolyportError, Superseded, TimedOut
-from polyport.ports.agent import Agent, Delegation, RunContext
-from polyport.workflow.board import Activation
+from polyport.ports.agent import Agent, RunContext
 from polyport.workflow.context import NodeContext, NodeWaits
-from polyport.workflow.history import last_word, open_calls
 from polyport.workflow.nodes import AgentNode, Came, FunctionNode, Join, Node, as_node
-from polyport.workflow.place import Place, Placed
 from polyport.workflow.retry import RetryPolicy
 from polyport.workflow.scheduler import WAITING, Execution, Outcome, side_by_side
-from polyport.workflow.values import as_content, convert, from_text, plain, route_text
+from polyport.workflow.turn import Setting, own_scope, run_turn
+from polyport.workflow.values import convert, from_text, plain, route_text
 
 log = logging.getLogger("polyport.workflow")
-
-
-class Setting:
-    """Where a run of a node stands: `conversation`: its agent works in the conversation itself; `lenient`: an open long-running
-    call does not park it; `many`: it may have several outputs, which become a list."""
-
-    __slots__ = ("activation", "branch", "conversation", "home", "lenient", "many", "outputs", "path", "retry")
-
-    def __init__(self, path: str, branch: str, outputs: Sequence[str], home: str | None = None) -> None:
-        self.path = path
-        self.branch = branch
-        self.outputs = [path, *outputs]
-        self.home = home
-        self.activation: Activation | None = None
-        self.conversation = False
-        self.lenient = False
-        self.many = False
-        self.retry: RetryPolicy | None = None
 
 
 class Work:
@@ -114,7 +92,7 @@ class Work:
             return False
         if self.at.conversation:
             return not going_on(self.execution.ctx, [node.agent])
-        return not scope.askers.get(self._own_scope())
+        return not scope.askers.get(own_scope(self.execution, self.path))
 
     def _handed_over(self) -> Any:
         """What a node came to that does not run again: the answer, or all of them by their ids."""
@@ -247,7 +225,14 @@ class Work:
         scope = at.home if at.home is not None and counts else self.ctx.isolation_scope
         branch = event.branch or at.branch
         return self.ctx.complete(
-            structs.replace(event, content=content, node_info=info, branch=branch, isolation_scope=scope)
+            structs.replace(
+                event,
+                author=event.author or self.ctx.agent.name,
+                content=content,
+                node_info=info,
+                branch=branch,
+                isolation_scope=scope,
+            )
         )
 
     def _take_routes(self, event: Event) -> None:
@@ -301,41 +286,9 @@ class Work:
         event = Event(content=content, requested_input=made, long_running_tool_ids=[id])
         await self.ctx.emit(self._event(event))
 
-    # -- agents
-
-    def _own_scope(self) -> str:
-        scope = self.execution.ctx.isolation_scope
-        return node_scope(scope, self.ctx.scope.id, self.execution.graph.name, self.path)
-
     async def run_agent(self, agent: Agent) -> Any:
-        """The turn of an agent, or what is left of it; its output. NodeWaits when it waits. In the conversation, or in a
-        scope of its own that begins with the input."""
-        scope, outer = self.ctx.scope, self.execution.ctx
-        said = last_word(outer, self.path) if scope.resumed else None
-        where = outer.isolation_scope if self.at.conversation else self._own_scope()
-        if said is None or not isinstance(agent, LlmSpec):
-            if not self.at.conversation and where not in scope.delegations:
-                asked = as_content(self.input, outer.user_content)
-                scope.delegations[where] = Delegation(
-                    tree=outer.tree, caller=outer.isolation_scope, hidden=self._hidden(), user_content=asked, seed=asked
-                )
-            home = self.at.home if self.at.home is not None else where
-            place = Place(path=self.path, agent=agent.name, input=self.input, outputs=self.at.outputs, home=home)
-            ending = await scope.run_agent(Placed(scope, agent, place, self.at.branch, where), agent)
-            self.execution.escalated |= ending == "escalated"
-            if ending == "paused" and not (self.at.lenient and _only_long_running(outer, where)):
-                raise NodeWaits
-            said = last_word(outer, self.path)
-        if said is None:
-            return None
-        if said.output is not None:
-            return said.output
-        output = outer.tree.bound(agent).output if isinstance(agent, LlmSpec) else None
-        return said.text if output is None else parse_answer(said.text, output)
-
-    def _hidden(self) -> bool:
-        above = self.ctx.scope.delegations.get(self.execution.ctx.isolation_scope)
-        return above is not None and above.hidden
+        """See workflow/turn."""
+        return await run_turn(self.execution, self.at, self.input, agent)
 
     # -- children
 
@@ -400,9 +353,3 @@ class Work:
                     f"node {self.name!r} runs {agent.name!r}, which it does not name: node(..., uses=[{agent.name}])"
                 )
         return node
-
-
-def _only_long_running(ctx: RunContext, scope: str) -> bool:
-    """Whether an agent waits for results of long-running calls, and for no human."""
-    names = open_calls(ctx, scope)
-    return bool(names) and not any(name in RESERVED or name == INPUT for name in names)

@@ -20,8 +20,9 @@ from polyport.workflow.history import History, events_of, newest
 from polyport.workflow.nodes import AgentNode
 from polyport.workflow.place import Placed
 from polyport.workflow.scheduler import Execution, Outcome
+from polyport.workflow.turn import Setting
 from polyport.workflow.values import said_text
-from polyport.workflow.work import Setting, Work
+from polyport.workflow.work import Work
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -63,18 +64,19 @@ class Workflow(FlowSpec):
         place = ctx.place if isinstance(ctx, Placed) else None
         events = events_of(ctx)
         if place is not None and place.agent == self.name:
-            path, outputs, home = place.path, place.outputs, place.home
+            path, outputs, home = place.path, place.outputs[1:], place.home
             input, on = place.input, True
         else:
             base = f"{place.path}/{self.name}" if place is not None else self.name
             number = newest(ctx, self.name, base, events)
             on = number > 0 and (ctx.called_back or bool(going_on(ctx, self.sub_agents)))
             path, outputs, home = f"{base}@{number if on else number + 1}", [], ctx.isolation_scope
-            input = said_text(ctx.user_content)
+            first = next((e.content for e in events if e.author == "user"), None) if not ctx.isolation_scope else None
+            input = said_text(first or ctx.user_content)
         history = History(ctx, self.name, path, events)
         if on and history.complete:
             return "done"
-        execution = Execution(ctx, self.plan, history, outputs[:], home)
+        execution = Execution(ctx, self.plan, history, outputs, home)
 
         async def start(activation: Activation) -> Outcome:
             return await Work(execution, activation.node, activation.input, self._at(execution, activation)).perform()
