@@ -38,7 +38,7 @@ async def test_rest_126_the_root_leads_to_the_page_which_learns_where_the_api_is
         assert (start.status, start.headers["location"]) == (302, "/ui/")
         assert (bare.status, bare.headers["location"]) == (301, "/dev-ui/")
         told = await client.get("/ui/assets/config/runtime-config.json")
-        assert told.json() == {"backendUrl": "", "telemetry": None}
+        assert told.json() == {"backendUrl": "", "telemetry": False}
         assert told.headers["cache-control"] == "no-store"
         below = await client.get("/api/ui/assets/config/runtime-config.json")
         assert below.json()["backendUrl"] == "http://localhost/api"

@@ -94,7 +94,7 @@ class WebPages:
         url = self._options.backend_url
         if url is None:  # the page opens WebSockets by it, so below a mount point it is a whole URL
             url = self._parts.guard().public_origin(request) + request.prefix if request.prefix else ""
-        told: dict[str, Any] = {"backendUrl": url, "telemetry": None}
+        told: dict[str, Any] = {"backendUrl": url, "telemetry": False}  # else the page asks to report to its makers
         if self._options.logo_text or self._options.logo_image:
             told["logo"] = {"text": self._options.logo_text, "imageUrl": self._options.logo_image}
         await send_body(send, 200, codec.encode(told), [(b"content-type", b"application/json"), _NEVER])
