@@ -135,11 +135,6 @@ def _range(source: str, *numbers: int | tuple[int, int]) -> list[str]:
 OPEN: dict[str, list[str]] = {
     "the workflow graph engine is not built yet": _range("core", 39, (89, 100), (104, 108), 110),
     "resume detection: covered in part by the stories of approvals and long-running calls": _range("core", 40, 41),
-    "live sessions: issue 5": [
-        *_range("core", 43, 44),
-        *_range("rest", 63, 64, (67, 73), 75),
-        *_range("FR", 28, 29, 31),
-    ],
     "identity, authenticators and authorizers: issue 5": [*_range("rest", (76, 80), (82, 84)), "FR-197"],
     "launchers: issue 5": _range("rest", (124, 127)),
     "deployment: issue 5": ["FR-235"],

@@ -48,7 +48,7 @@ class LiveConfig(Data, frozen=True, kw_only=True):
     resumption_handle: str = ""
     """The handle with which this connection goes on; set by the engine. The provider knows the conversation then."""
     save_blobs: bool = False
-    """Whether events with audio or pictures are stored, too. Without it their transcriptions are."""
+    """Whether sound is kept, as artifacts of the session: one for each side and turn. Its transcriptions are in any case."""
     extra: dict[str, Any] = {}
 
 

@@ -12,11 +12,12 @@ from typing import Any
 import anyio
 from msgspec import structs
 
-from polyport.data.content import Content, FunctionCall, Part
+from polyport.data.content import Blob, Content, FunctionCall, Part
 from polyport.data.event import NO_ACTIONS, Event, new_actions
 from polyport.data.live import LiveMessage
 from polyport.data.model import ModelResponse, Transcription, Usage
 from polyport.engine.hooks import first
+from polyport.engine.live_recording import Recording
 from polyport.engine.output import remember
 from polyport.engine.spec import LlmSpec
 from polyport.ports.agent import CallbackContext, RunContext
@@ -71,6 +72,10 @@ class LiveEvents:
         self._queue: deque[Utterance | Event] = deque()
         self._open: dict[bool | None, Utterance] = {}
         self._usage: Usage | None = None
+        live = ctx.scope.live
+        assert live is not None
+        self._show = live.show
+        self.recording = Recording(ctx, live.source.config.save_blobs)
         self._watched = "after_model" in ctx.scope.hooks or bool(agent.after_model)
         self.lock = anyio.Lock()
         """Held while something is stored; whoever stores something else in between holds it, too."""
@@ -97,6 +102,7 @@ class LiveEvents:
         if message.turn_complete or message.error_code:
             await self._end(*list(self._open))
             await self.put(self._closing(message))
+            await self._keep_sound()
 
     async def calls(self, calls: Sequence[FunctionCall], long_running: Sequence[str]) -> Event:
         """The event with calls of the model, whose ids are those of our own; it is stored, or waits for its turn."""
@@ -112,11 +118,22 @@ class LiveEvents:
         self._queue.extend(events)
         await self._store()
 
+    async def record(self, side: str, blob: Blob) -> None:
+        """Keep sound, if that is asked for."""
+        event = await self.recording.take(side, blob)
+        if event is not None:
+            await self.put(event)
+
     async def close(self) -> None:
         """Store what was said so far, also when the run is being cancelled."""
         with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSING_S):
             await self._end(*list(self._open))
-            await self._store()
+            await self._keep_sound()
+
+    async def _keep_sound(self) -> None:
+        event = await self.recording.flush()
+        if event is not None:
+            await self.put(event)
 
     # -- pieces
 
@@ -142,9 +159,10 @@ class LiveEvents:
             await self._piece(ModelResponse(content=Content(role="model", parts=rest), partial=True), now)
         if blobs:
             shown = await self._after(ModelResponse(content=Content(role="model", parts=blobs)))
-            live = self._ctx.scope.live
-            assert live is not None
-            await live.show(structs.replace(self._event(shown), actions=NO_ACTIONS))
+            await self._show(structs.replace(self._event(shown), actions=NO_ACTIONS))
+            for part in blobs:
+                if part.inline_data is not None:
+                    await self.record("model", part.inline_data)
 
     async def _piece(self, response: ModelResponse, now: Utterance, author: str = "") -> None:
         event = self._event(response if now.heard else await self._after(response))

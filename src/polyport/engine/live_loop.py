@@ -96,9 +96,9 @@ class LiveTurn:
     # -- connections
 
     async def _connections(self) -> Ending:
-        while True:
+        while self.ending is None:
             request = await self._request()
-            if self.ending is not None or request is None:
+            if request is None:
                 return self.ending or "done"
             self._spend()
             config = structs.replace(self.live.source.config, resumption_handle=self.handle)
@@ -110,11 +110,10 @@ class LiveTurn:
             except ModelError as error:
                 await self._again(request, error, opened)
                 continue
-            if self.ending is not None:
-                return self.ending
-            if not self.going_away:
+            if self.ending is None and not self.going_away:
                 self.live.over = True  # the model has hung up
                 return "done"
+        return self.ending
 
     async def _again(self, request: ModelRequest, error: ModelError, opened: bool) -> None:
         """Wait until a new connection may be tried, or give up."""
@@ -141,7 +140,8 @@ class LiveTurn:
         self._finish("done")
 
     async def _request(self) -> ModelRequest | None:
-        """What the next connection begins with; None when a callback has answered in the model's place."""
+        """What the next connection begins with; None when there is to be none, also because a callback has answered in the
+        model's place."""
         ctx = self.ctx
         if not self.handle:
             self.link.restart(len(ctx.session.events))
@@ -156,7 +156,7 @@ class LiveTurn:
             return None
         if ctx.scope.ended:
             self._finish("ended")
-        return request
+        return None if self.ending is not None else request
 
     def _spend(self) -> None:
         """Count one thing that makes the model speak though the user did not."""
@@ -233,6 +233,8 @@ class LiveTurn:
                 raise
             try:
                 await self.link.send(*items)
+                if isinstance(said.realtime, LiveBlob):
+                    await self.events.record("user", said.realtime.blob)
             except BadRequest as error:
                 await self._refuse(error)
 

@@ -127,7 +127,7 @@ class LiveDouble(ScriptedModel):
 
     @asynccontextmanager
     async def connect(self, request: ModelRequest, config: LiveConfig) -> AsyncGenerator[LiveLine]:
-        await anyio.lowlevel.checkpoint()
+        await self.before()
         if self.refusals:
             raise self.refusals.popleft()
         line = LiveLine(request, config)
@@ -140,6 +140,10 @@ class LiveDouble(ScriptedModel):
             self.open -= 1
             line.end()
             self._notify()
+
+    async def before(self) -> None:
+        """Comes before each connection; for tests to overwrite."""
+        await anyio.lowlevel.checkpoint()
 
     async def connection(self) -> LiveLine:
         """The next connection that the test has not seen yet."""

@@ -51,6 +51,7 @@ class WebSocket:
         self._to_client: deque[str | bytes] = deque()
         self._gone: dict[str, Any] | None = None
         self._ended = False
+        self._held = False
         self._changed = anyio.Event()
 
     async def send_text(self, text: str) -> None:
@@ -87,6 +88,11 @@ class WebSocket:
         except Closed as closed:
             self.code, self.reason = closed.code, closed.reason
             raise StopAsyncIteration from None
+
+    def hold(self, held: bool = True) -> None:
+        """Read nothing any more, or read again: what the app sends waits, as on a full connection."""
+        self._held = held
+        self._notify()
 
     def close(self, code: int = 1000, reason: str = "") -> None:
         """Close from the client's side; 1006 drops the connection. Nothing happens when it is closed already."""
@@ -131,6 +137,8 @@ class WebSocket:
         return self._to_app.popleft()
 
     async def _send(self, message: Mapping[str, Any]) -> None:
+        while self._held and message["type"] == "websocket.send" and self._gone is None:
+            await self._changed.wait()
         if self._gone is not None and self.code is None:
             raise OSError("the client has gone")
         try:

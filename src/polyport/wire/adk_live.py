@@ -46,7 +46,7 @@ def from_bytes(data: bytes) -> Said:
 
 def from_text(text: str, depth: int) -> Said | None:
     """A text message; None for one that is no JSON object, which is ignored. BadRequest names the wrong field."""
-    body = text.encode()
+    body = text.encode("utf-8", "replace")
     check_depth(body, depth)
     try:
         raw = msgspec.json.decode(body)

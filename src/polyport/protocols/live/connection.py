@@ -1,11 +1,12 @@
 """One live connection: what the client says goes into the run, the run's events go to the client (spec rest 2.4).
 
-Used by `mount` once a run has started. Reading and writing go on side by side, so a client that is slow to read holds up
-nobody but itself: it is dropped when it falls behind. Reading stops while too much waits for the model. Opens a task group
-that ends with the connection.
+Used by `mount`. Reading and writing go on side by side, so a client that is slow to read holds up nobody but itself: it is
+dropped when it falls behind. Reading stops while too much waits for the model. Opens task groups that end with the connection.
 """
 
 import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
 import anyio
@@ -16,7 +17,7 @@ from polyport.data.live import LiveRequest
 from polyport.data.run import RunOutcome
 from polyport.errors import BadRequest, Conflict, LimitExceeded, describe, unwrap
 from polyport.ports.runs import Run
-from polyport.protocols.http import Message, Request, Send
+from polyport.protocols.http import ClientGone, Message, Request, Send
 from polyport.wire.adk import encode_event
 from polyport.wire.adk_live import Said, from_bytes, from_text
 
@@ -29,13 +30,41 @@ failed; too busy."""
 CLIENT_CLOSED = (0, "")
 
 
-class Connection:
-    """`talk` once. `author` is whose name the errors of messages have."""
+async def begun(request: Request, start: Callable[[], Awaitable[Run]]) -> tuple[Run, deque[Message]]:
+    """The run that `start` gives, and what the client said meanwhile. ClientGone when it leaves before that: a session may be
+    busy for long. Above `live_queue_bytes` no more is read, and the rest waits on the connection."""
+    early: deque[Message] = deque()
+    runs: list[Run] = []
 
-    def __init__(self, request: Request, send: Send, run: Run, author: str) -> None:
+    async def listen() -> None:
+        room = request.limits.live_queue_bytes
+        while room > 0:
+            early.append(await request.receive())
+            if early[-1]["type"] != "websocket.receive":
+                group.cancel_scope.cancel()
+                return
+            room -= 1024 + len(early[-1].get("bytes") or early[-1].get("text") or "")
+
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(listen)
+            runs.append(await start())
+            group.cancel_scope.cancel()
+    except BaseExceptionGroup as failures:
+        raise unwrap(failures) from None
+    if not runs:
+        raise ClientGone("the client closed the connection")
+    return runs[0], early
+
+
+class Connection:
+    """`talk` once. `author` is whose name the errors of messages have, `early` is what the client has said already."""
+
+    def __init__(self, request: Request, send: Send, run: Run, early: deque[Message], author: str) -> None:
         self._request = request
         self._send = send
         self._run = run
+        self._early = early
         self._author = author
         self._limits = request.limits
         self._closing: tuple[int, str] | None = None
@@ -79,7 +108,7 @@ class Connection:
     async def _listen(self, scope: anyio.CancelScope) -> None:
         """Read until the client goes, or breaks a rule."""
         while self._closing is None:
-            message = await self._request.receive()
+            message = self._early.popleft() if self._early else await self._request.receive()
             if message["type"] != "websocket.receive":
                 self._closing = CLIENT_CLOSED
             elif self._too_big(message):

@@ -6,6 +6,7 @@ What is checked before a connection is taken becomes an HTTP status, what comes 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from polyport.data.live import LiveConfig
 from polyport.data.run import RunConfig, RunRequest
@@ -13,7 +14,7 @@ from polyport.data.session import SessionKey
 from polyport.errors import BadRequest, Unavailable
 from polyport.protocols.answers import close_reason
 from polyport.protocols.http import Request, Send
-from polyport.protocols.live.connection import Connection
+from polyport.protocols.live.connection import Connection, begun
 from polyport.protocols.parts import Parts
 from polyport.protocols.routes import Route
 from polyport.wire.adk_live import MODALITIES, read_config
@@ -107,8 +108,8 @@ class LiveServer:
             known = ", ".join(await request.usable(sorted(trees)))
             return BROKEN, f"agent {key.app[:50]} not found for original error: the apps are: {known}"
         asked = RunRequest(key=key, config=RunConfig(streaming=True, live=config))
-        run = await self._parts.runs.start(asked, attached=True)
+        run, early = await begun(request, partial(self._parts.runs.start, asked, attached=True))
         request.run_id = run.id
-        connection = Connection(request, send, run, trees[key.app].root.name)
+        connection = Connection(request, send, run, early, trees[key.app].root.name)
         async with run.watching():
             return await connection.talk()
