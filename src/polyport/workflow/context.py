@@ -4,7 +4,7 @@ A parameter annotated `NodeContext`, or named `ctx`. It reads what every context
 true with the node's result, and may emit events, ask a human, and run other nodes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from msgspec import structs
@@ -30,6 +30,8 @@ class Work(Protocol):
     async def ask(self, wanted: RequestInput) -> None: ...
 
     async def run_node(self, target: Any, input: Any, **options: Any) -> Any: ...
+
+    async def run_all(self, calls: Sequence[tuple[Any, Any]], limit: int) -> list[Any]: ...
 
 
 class NodeContext(CallbackContext):
@@ -117,6 +119,11 @@ class NodeContext(CallbackContext):
         return await self._work.run_node(
             target, input, **options, use_as_output=use_as_output, raise_on_wait=raise_on_wait
         )
+
+    async def run_all(self, calls: Sequence[tuple[Any, Any]], limit: int = 0) -> list[Any]:
+        """Run several nodes side by side, `limit` at a time (0: all at once): `[(target, input), ...]`. Their outputs, in that
+        order. When one waits for a human the others end first; when one fails they stop. Each has a branch of its own."""
+        return await self._work.run_all(calls, limit)
 
 
 class NodeWaits(BaseException):

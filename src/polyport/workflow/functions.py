@@ -16,7 +16,7 @@ from msgspec import UNSET
 from polyport.engine.contained import Contained
 from polyport.errors import AgentError, ConfigError
 from polyport.ports.agent import ReadContext
-from polyport.workflow.context import NodeContext
+from polyport.workflow.context import NodeContext, NodeWaits
 from polyport.workflow.values import convert
 
 INPUT = "node_input"
@@ -89,21 +89,27 @@ class Signature:
                 break
             placed.append(named.pop(name))
         with Contained(f"node {self.name!r}"):
-            if self.on_loop:
-                value = self.fn(*placed, **named)
-            else:
-                work = functools.partial(self.fn, *placed, **named)
-                value = await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
-            if inspect.isawaitable(value):
-                value = await value
-            if inspect.isasyncgen(value):
-                async with aclosing(cast("AsyncGenerator[Any]", value)) as items:
-                    async for item in items:
-                        await take(item)
-                return None
-            if inspect.isgenerator(value):
-                return await _drain(cast("Generator[Any, None, Any]", value), take)
-            return value
+            try:
+                return await self._run(functools.partial(self.fn, *placed, **named), take)
+            except NodeWaits:
+                pass
+            except BaseExceptionGroup as group:
+                if group.split(NodeWaits)[1] is not None:  # an error beside the wait wins
+                    raise
+        raise NodeWaits
+
+    async def _run(self, call: Callable[[], Any], take: "Take") -> Any:
+        value = call() if self.on_loop else await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
+        if inspect.isawaitable(value):
+            value = await value
+        if inspect.isasyncgen(value):
+            async with aclosing(cast("AsyncGenerator[Any]", value)) as items:
+                async for item in items:
+                    await take(item)
+            return None
+        if inspect.isgenerator(value):
+            return await _drain(cast("Generator[Any, None, Any]", value), take)
+        return value
 
 
 Take = Callable[[Any], Any]

@@ -167,7 +167,7 @@ class Join(Node):
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ParallelWorker(Node):
     """A list goes in, `inner` is run for each item, `limit` at a time (0: all at once), and the list of the outputs comes out,
-    in the order of the items. `retry` and `timeout_s` hold for each item."""
+    in the order of the items. `retry` is that of each item."""
 
     kind = "parallel_worker"
 

@@ -82,7 +82,7 @@ class Execution:
             go()
         ended = self.ctx.scope.ended
         if not waits and not ended and len(self.board.outputs) > 1:
-            names = ", ".join(map(repr, self.board.outputs))
+            names = ", ".join(map(repr, sorted(self.board.outputs)))
             raise AgentError(
                 f"workflow {self.graph.name!r} has several results: of {names}; let a Join make one of them"
             )

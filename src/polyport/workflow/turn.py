@@ -23,8 +23,8 @@ from polyport.workflow.values import as_content
 
 class Setting:
     """Where a run of a node stands. `outputs` are the paths for which its output counts, `home` the isolation scope in which
-    that is said, if not its own. `conversation`: its agent works in the conversation itself; `lenient`: an open long-running call
-    does not park it; `many`: it may have several outputs, which become a list."""
+    that is said, if not its own. `conversation`: its agent works in the conversation itself; `lenient`: an open long-running
+    call does not park it; `many`: it may have several outputs, which become a list."""
 
     __slots__ = ("activation", "branch", "conversation", "home", "lenient", "many", "outputs", "path", "retry")
 

@@ -25,7 +25,7 @@ from polyport.engine.tool_calls import merge_actions
 from polyport.errors import AgentError, PolyportError, Superseded, TimedOut
 from polyport.ports.agent import Agent, RunContext
 from polyport.workflow.context import NodeContext, NodeWaits
-from polyport.workflow.nodes import AgentNode, Came, FunctionNode, Join, Node, as_node
+from polyport.workflow.nodes import AgentNode, Came, FunctionNode, Join, Node, ParallelWorker, as_node
 from polyport.workflow.retry import RetryPolicy
 from polyport.workflow.scheduler import WAITING, Execution, Outcome, side_by_side
 from polyport.workflow.turn import Setting, own_scope, run_turn
@@ -46,7 +46,6 @@ class Work:
         self.at = at
         self.ctx = RunContext(execution.ctx.scope, execution.ctx.agent, at.branch, execution.ctx.isolation_scope)
         self.attempt = 0
-        self._retry = at.retry or node.retry
         self._begin()
 
     def _begin(self) -> None:
@@ -131,11 +130,12 @@ class Work:
             except Superseded:
                 raise
             except Exception as error:
-                if self._retry is None or not self._retry.again(self.attempt, error):
+                retry = self.at.retry or (self.node.retry if not isinstance(self.node, ParallelWorker) else None)
+                if retry is None or not retry.again(self.attempt, error):
                     error.add_note(f"in node {self.path!r}")
                     raise
                 log.info("node %s failed and is tried again: %s", self.path, error)
-                await anyio.sleep(self._retry.wait_s(self.attempt, self.ctx.scope.seams.chance()))
+                await anyio.sleep(retry.wait_s(self.attempt, self.ctx.scope.seams.chance()))
         if came is None:
             if self.context.changed:
                 await self.ctx.emit(self._event(Event(actions=self.context.actions)))
@@ -292,25 +292,29 @@ class Work:
 
     # -- children
 
-    def child(self, node: Node, input: Any, run_id: str, branch: str, *, heir: bool = False) -> "Work":
-        """A run of another node inside this one."""
-        path = f"{self.path}/{node.name}@{run_id}"
-        at = Setting(path, branch, self.at.outputs if heir else (), self.at.home if heir else None)
-        return Work(self.execution, node, input, at)
-
     async def run_each(self, node: Node, items: Sequence[Any], limit: int, retry: RetryPolicy | None) -> list[Any]:
         """See nodes.Running. NodeWaits, once all others are done, when one of them waits."""
         works: list[Work] = []
         for number, item in enumerate(items, 1):
-            own = f"{node.name}@{number}"
-            branch = f"{self.at.branch}.{own}" if self.at.branch else own
-            work = self.child(node, item, str(number), branch)
-            work.at.many, work._retry = True, retry
+            work = self._child(node, item, str(number), self._sub_branch(node, str(number)))
+            work.at.many, work.at.retry = True, retry
             works.append(work)
-        outcomes: list[Outcome] = await side_by_side([partial(w.perform) for w in works], limit)
+        outcomes: list[Outcome] = await side_by_side([w.perform for w in works], limit)
         if any(o.waits for o in outcomes):
             raise NodeWaits
         return [o.value for o in outcomes]
+
+    async def run_all(self, calls: Sequence[tuple[Any, Any]], limit: int) -> list[Any]:
+        """See NodeContext.run_all."""
+        works: list[Work] = []
+        for target, input in calls:
+            node = self._target(target)
+            run_id = self._next_id(node)
+            works.append(self._child(node, input, run_id, self._sub_branch(node, run_id)))
+        outcomes = await side_by_side([partial(self._run_child, w) for w in works], limit)
+        if self._parked:
+            raise NodeWaits
+        return outcomes
 
     async def run_node(
         self, target: Any, input: Any, *, run_id: str, branch: str | None, sub_branch: bool, **how: bool
@@ -321,27 +325,45 @@ class Work:
         if heir and self._heir is not None:
             raise AgentError(f"node {self.name!r} takes its output from two children; only one can have use_as_output")
         if not run_id:
-            self._counts[node.name] = self._counts.get(node.name, 0) + 1
-            run_id = str(self._counts[node.name])
+            run_id = self._next_id(node)
         elif run_id.isdecimal() or set(run_id) & set("/@#|"):
             raise AgentError(f"run_id {run_id!r} must not be a number, nor have one of / @ # | in it")
         base = self.at.branch if branch is None else branch
-        if sub_branch:
-            base = f"{base}.{node.name}@{run_id}" if base else f"{node.name}@{run_id}"
-        work = self.child(node, plain(input, f"the input of node {node.name!r}"), run_id, base, heir=heir)
+        work = self._child(node, input, run_id, self._sub_branch(node, run_id, base) if sub_branch else base, heir=heir)
         work.at.lenient = not how["raise_on_wait"]
         if heir:
             self._heir = WAITING
+        value = await self._run_child(work)
+        if self._parked:
+            raise NodeWaits
+        if heir:
+            self._heir = Outcome(value)
+        return value
+
+    def _next_id(self, node: Node) -> str:
+        self._counts[node.name] = self._counts.get(node.name, 0) + 1
+        return str(self._counts[node.name])
+
+    def _sub_branch(self, node: Node, run_id: str, base: str | None = None) -> str:
+        base = self.at.branch if base is None else base
+        return f"{base}.{node.name}@{run_id}" if base else f"{node.name}@{run_id}"
+
+    def _child(self, node: Node, input: Any, run_id: str, branch: str, *, heir: bool = False) -> "Work":
+        """A run of another node inside this one."""
+        path = f"{self.path}/{node.name}@{run_id}"
+        at = Setting(path, branch, self.at.outputs if heir else (), self.at.home if heir else None)
+        return Work(self.execution, node, plain(input, f"the input of node {node.name!r}"), at)
+
+    async def _run_child(self, work: "Work") -> Any:
+        """The output of a child. AgentError when it fails; this node is parked when it waits."""
         try:
             outcome = await work.perform()
         except Exception as error:
             said = str(error) if isinstance(error, PolyportError) else type(error).__name__
-            raise AgentError(f"child {node.name!r} ({work.path}, run {run_id!r}) failed: {said}") from error
-        if outcome.waits or (node.wait_for_output and outcome.value is None):
+            raise AgentError(f"child {work.name!r} ({work.path}) failed: {said}") from error
+        if outcome.waits or (work.node.wait_for_output and outcome.value is None):
             self._parked = True
-            raise NodeWaits
-        if heir:
-            self._heir = outcome
+            return None
         return outcome.value
 
     def _target(self, target: Any) -> Node:
