@@ -135,7 +135,6 @@ def _range(source: str, *numbers: int | tuple[int, int]) -> list[str]:
 OPEN: dict[str, list[str]] = {
     "the workflow graph engine is not built yet": _range("core", 39, (89, 100), (104, 108), 110),
     "resume detection: covered in part by the stories of approvals and long-running calls": _range("core", 40, 41),
-    "identity, authenticators and authorizers: issue 5": [*_range("rest", (76, 80), (82, 84)), "FR-197"],
     "launchers: issue 5": _range("rest", (124, 127)),
     "deployment: issue 5": ["FR-235"],
     "PostgreSQL and the cluster are later work": ["FR-049", *_range("T", (106, 108), 110)],
@@ -189,6 +188,11 @@ DIVERGENCES: dict[str, tuple[str, str, str]] = {
     "rest-19": ("imported app: keys are applied", "refused", "they belong to other users, too"),
     "rest-41": ("500 for an app that is gone", "404", "rest section 10, merged profile"),
     "rest-53": ("the stream goes on after an error frame", "the first error is the last frame", "core section 12.4"),
+    "rest-82": (
+        "an authenticator alone lets everybody act as anybody",
+        "Strict comes with it; App(auth=Auth(authenticator, Open())) or --authorize open says otherwise",
+        "secure by default, DESIGN section 5",
+    ),
     "rest-98": ("artifact names may hold a slash in Python", "400", "FR-007"),
     "rest-108": ("500 for a session that is missing", "404", "rest section 6.2, TARGET"),
     "rest-109": ("500 text/plain for an unknown method", "400, JSON", "rest section 6.2, TARGET"),

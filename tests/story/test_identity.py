@@ -1,0 +1,300 @@
+"""Identity in front of the protocols: who calls, what they may do, and in which order that is found out (spec rest 3)."""
+
+import json
+from typing import Any
+
+import grpc.aio
+import pytest
+
+from polyport import App, FunctionAgent, LlmAgent, RunContext
+from polyport.auth.authorize import Open, Role, Roles, Strict
+from polyport.auth.combine import FunctionAuth
+from polyport.auth.header import HeaderAuth
+from polyport.auth.jwt import JwtAuth
+from polyport.data.auth import Caller, Credentials
+from polyport.errors import AuthenticationFailed, Forbidden, LimitExceeded, Unauthenticated
+from polyport.ports.auth import Auth
+from polyport.protocols.guard import Guard
+from polyport.testing import ScriptedModel, connect
+from polyport.testing.connect import Client
+from polyport.testing.exchange import Response
+from support.a2a_wires import Echo, Failed, Said, echoing, wired
+from support.identity import Issuer, Keyed, from_peers
+
+KEYED = Keyed(alice=[], bob=[], root=["admin"])
+ALICE, BOB, ROOT = KEYED.headers("alice"), KEYED.headers("bob"), KEYED.headers("root")
+
+
+def weather(*steps: Any, model: ScriptedModel | None = None, **fields: Any) -> LlmAgent:
+    return LlmAgent(name="weather", model=model or ScriptedModel(*steps), **fields)
+
+
+def run(user: str, **more: Any) -> dict[str, Any]:
+    body = {"appName": "weather", "userId": user, "sessionId": "s1", "newMessage": {"parts": [{"text": "hi"}]}}
+    return {**body, **more}
+
+
+async def create(client: Client, user: str, headers: dict[str, str]) -> Response:
+    return await client.post(f"/apps/weather/users/{user}/sessions/s1", headers=headers)
+
+
+def raising(error: Exception) -> FunctionAuth:
+    def fail(credentials: Credentials) -> Caller:
+        raise error
+
+    return FunctionAuth(fail)
+
+
+# ---- who calls
+
+
+async def test_rest_76_a_header_of_a_proxy_in_front_of_a_server():
+    app = App(weather(), auth=HeaderAuth("X-User", ["127.0.0.1"]))
+    async with connect(from_peers(app.asgi)) as client:
+        for values, status in (
+            (["alice"], 200),
+            ([], 401),
+            (["alice", "alice"], 401),
+            ([""], 401),
+            (["alice,bob"], 401),
+        ):
+            answer = await client.get("/list-apps", headers=[("x-user", value) for value in values])
+            assert answer.status == status, values
+        assert answer.json() == {
+            "error": "unauthorized: X-User names no single user",
+            "detail": "unauthorized: X-User names no single user",
+        }
+        assert answer.headers["www-authenticate"] == "Bearer"
+        spoofed = {"x-user": "alice", "x-test-peer": "203.0.113.9", "x-forwarded-for": "127.0.0.1"}
+        assert (await client.get("/list-apps", headers=spoofed)).status == 401, "from somebody else"
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "text"),
+    [
+        (OSError("ldap://admin:geheim@10.0.0.3 is down"), 500, "authentication failed"),
+        (AuthenticationFailed("authentication failed"), 500, "authentication failed"),
+        (Unauthenticated("unauthorized"), 401, "unauthorized"),
+        (Forbidden("forbidden"), 403, "forbidden"),
+        (LimitExceeded("too many attempts", 7), 429, "too many attempts"),
+    ],
+)
+async def test_rest_77_what_went_wrong_is_told_by_its_status_and_its_cause_to_the_log_only(
+    error: Exception, status: int, text: str, caplog: pytest.LogCaptureFixture
+):
+    model = ScriptedModel()
+    async with connect(App(weather(model=model), auth=raising(error))) as client:
+        answer = await client.post("/run", json=run("alice"))
+        assert (answer.status, answer.json()["error"]) == (status, text)
+        assert "geheim" not in answer.text and not model.requests
+        assert (await client.get("/health")).status == 200, "public routes ask nobody"
+    assert ("geheim" in caplog.text) == isinstance(error, OSError)
+
+
+async def test_the_challenge_says_what_is_wanted():
+    issuer = Issuer()
+    auth = JwtAuth(issuer=issuer.url, audience="polyport", jwks=issuer.jwks)
+    async with connect(App(weather(), auth=auth)) as client:
+        missing = await client.get("/list-apps")
+        assert (missing.status, missing.headers["www-authenticate"]) == (401, "Bearer")
+        wrong = await client.get("/list-apps", headers={"authorization": f"Bearer {issuer.token(aud='other')}"})
+        assert (wrong.status, wrong.headers["www-authenticate"]) == (401, 'Bearer error="invalid_token"')
+        good = {"authorization": f"Bearer {issuer.token()}"}
+        assert (await client.get("/list-apps", headers=good)).status == 200
+
+
+# ---- what they may do
+
+
+async def test_rest_78_81_another_user_is_403_whether_there_is_something_or_not():
+    async with connect(App(weather(), auth=KEYED.auth)) as client:
+        assert (await create(client, "bob", BOB)).status == 200
+        for path in ("/apps/weather/users/bob/sessions", "/apps/weather/users/bob/sessions/s1"):
+            there = await client.get(path, headers=ALICE)
+            assert there.status == 403
+            assert there.json()["error"].startswith("forbidden: authz: unauthorized")
+        gone = await client.get("/apps/weather/users/bob/sessions/none", headers=ALICE)
+        nowhere = await client.get("/apps/none/users/bob/sessions/none", headers=ALICE)
+        assert gone.body == nowhere.body == there.body
+        assert (await client.get("/apps/weather/users/bob/sessions/s1", headers=BOB)).status == 200
+
+
+async def test_rest_79_a_run_as_somebody_else_is_403_and_no_model_is_called():
+    model = ScriptedModel("hello alice")
+    async with connect(App(weather(model=model), auth=KEYED.auth)) as client:
+        for user, headers in (("alice", ALICE), ("bob", BOB)):
+            assert (await create(client, user, headers)).status == 200
+        for path in ("/run", "/run_sse"):
+            assert (await client.post(path, json=run("bob"), headers=ALICE)).status == 403
+        assert not model.requests
+        assert (await client.post("/run", json=run("alice"), headers=ALICE)).status == 200
+        assert len(model.requests) == 1
+
+
+async def test_rest_80_strict_without_credentials_is_for_no_user_at_all():
+    everybody = FunctionAuth(lambda credentials: Caller())
+    async with connect(App(weather(), auth=Auth(everybody, Strict()))) as client:
+        assert (await client.get("/apps/weather/users/alice/sessions")).status == 403
+        assert (await client.post("/run", json=run("alice"))).status == 403
+        assert (await client.post("/run", json=run(""))).status == 400
+
+
+async def test_rest_82_open_lets_whoever_has_a_name_act_as_anybody():
+    async with connect(App(weather("hi"), auth=Auth(KEYED.auth, Open()))) as client:
+        assert (await create(client, "bob", ALICE)).status == 200
+        assert (await client.post("/run", json=run("bob"), headers=ALICE)).status == 200
+        assert (await client.get("/list-apps")).status == 401
+
+
+async def test_an_admin_acts_as_anybody():
+    async with connect(App(weather(), auth=KEYED.auth)) as client:
+        assert (await create(client, "bob", ROOT)).status == 200
+        assert (await client.get("/apps/weather/users/bob/sessions/s1", headers=BOB)).status == 200
+
+
+async def test_rest_83_who_before_what_before_whether():
+    async with connect(App(weather(), auth=KEYED.auth)) as client:
+        broken = b'{"appName": "weather", "userId": "bob", '
+        assert (await client.post("/run", body=broken)).status == 401
+        assert (await client.post("/run", body=broken, headers=ALICE)).status == 400
+        assert (await client.post("/run", json=run("bob", foo=1), headers=ALICE)).status == 400
+        assert (await client.post("/run", json=run("bob"), headers=ALICE)).status == 403
+
+
+async def test_a_run_of_somebody_else_is_not_there():
+    async with connect(App(weather("hi"), auth=KEYED.auth)) as client:
+        assert (await create(client, "alice", ALICE)).status == 200
+        id = (await client.post("/run", json=run("alice"), headers=ALICE)).headers["x-run-id"]
+        for method, path in (("GET", f"/runs/{id}"), ("GET", f"/runs/{id}/events"), ("POST", f"/runs/{id}:cancel")):
+            theirs = await client.request(method, path, headers=BOB)
+            nobodys = await client.request(method, path.replace(id, "none"), headers=BOB)
+            assert theirs.status == nobodys.status == 404
+            assert theirs.text.replace(id, "") == nobodys.text.replace("none", "")
+        assert (await client.get(f"/runs/{id}", headers=ALICE)).status == 200
+
+
+async def test_the_list_of_apps_is_that_of_the_caller():
+    """Spec rest 11.35."""
+    callers = Keyed(ann=["users"], bob=["staff"], carol=[])
+    roles = Roles([Role(name="users", apps=("weather",)), Role(name="staff", apps=("w*", "books"))])
+    agents = [weather(description="of-weather"), LlmAgent(name="books", description="of-books", model=ScriptedModel())]
+    async with connect(App(agents, auth=Auth(callers.auth, roles))) as client:
+        for user, apps in (("ann", ["weather"]), ("bob", ["books", "weather"]), ("carol", [])):
+            headers = callers.headers(user)
+            assert (await client.get("/list-apps", headers=headers)).json() == apps
+            detailed = await client.get("/list-apps", query={"detailed": "true"}, headers=headers)
+            assert [a["name"] for a in detailed.json()["apps"]] == apps
+            assert ("of-books" in detailed.text) == ("books" in apps)
+            info = await client.get("/apps/books/app-info", headers=headers)
+            assert info.status == (200 if "books" in apps else 403)
+        missing = await client.get("/apps/wine/app-info", headers=callers.headers("bob"))
+        assert missing.status == 404 and "books, weather" in missing.text
+
+
+async def test_authorization_of_ones_own_is_asked_with_the_app():
+    asked: list[tuple[str, ...]] = []
+
+    class Office:
+        async def act_as(self, caller: Caller, user: str, app: str) -> None:
+            asked.append(("act_as", caller.user, user, app))
+
+        async def use(self, caller: Caller, app: str) -> None:
+            asked.append(("use", caller.user, app))
+
+        async def administer(self, caller: Caller, app: str) -> None:
+            raise AssertionError("nothing here needs it")
+
+    async with connect(App(weather("hi"), auth=Auth(KEYED.auth, Office()))) as client:
+        await create(client, "bob", ALICE)
+        await client.post("/run", json=run("bob"), headers=ALICE)
+        await client.get("/apps/weather/app-info", headers=ALICE)
+    assert asked == [
+        ("act_as", "alice", "bob", "weather"),
+        ("act_as", "alice", "bob", "weather"),
+        ("use", "alice", "weather"),
+    ]
+
+
+# ---- the other protocols
+
+
+BINDINGS = ["jsonrpc", "rest", "grpc"]
+
+
+@pytest.mark.parametrize("binding", BINDINGS)
+async def test_FR_197_a_context_belongs_to_who_made_it(binding: str):
+    agent = echoing()
+    ann, ben, nobody = Said(caller="ann"), Said(caller="ben"), Said()
+    async with wired(binding, agent) as wire:
+        first = (await wire.send("one", ann, contextId="C", messageId="1"))["task"]
+        assert first["contextId"] == "C"
+        await wire.send("two", ann, contextId="C", messageId="2")
+        assert _prompt(agent)[0] == "user: one", "the second turn goes on with the first"
+        for stranger in (ben, nobody):
+            await wire.send("and me?", stranger, contextId="C", messageId="3")
+            assert _prompt(agent) == ["user: and me?"], "nothing of the other's is in it"
+            with pytest.raises(Failed) as caught:
+                await wire.call("GetTask", {"id": first["id"]}, stranger)
+            assert caught.value.reason == "TASK_NOT_FOUND"
+            found = await wire.call("ListTasks", {"contextId": "C"}, stranger)
+            assert first["id"] not in json.dumps(found)
+
+
+def _prompt(agent: Any) -> list[str]:
+    model: Echo = agent.model
+    return [str(line) for line in model.prompt()]
+
+
+@pytest.mark.parametrize("binding", BINDINGS)
+async def test_over_a2a_the_same_authenticator_and_authorizer_are_asked(binding: str):
+    roles = Roles([Role(name="users", apps=("app",))])
+    callers = Keyed(ann=["users"], ben=[])
+    guard = Guard.open().behind(Auth(callers.auth, roles))
+    async with wired(binding, echoing(), guard=guard) as wire:
+        task = (await wire.send("hi", Said(caller=callers.keys["ann"])))["task"]
+        assert task["status"]["state"] == "TASK_STATE_COMPLETED"
+        for caller, reason in (
+            ("", "UNAUTHENTICATED"),
+            ("wrong", "UNAUTHENTICATED"),
+            (callers.keys["ben"], "PERMISSION_DENIED"),
+        ):
+            assert await _refusal(wire, caller) == reason
+
+
+async def _refusal(wire: Any, caller: str) -> str:
+    """Why a message is refused; over JSON-RPC that comes before the call is read, so its answer has no id."""
+    said = Said(caller=caller)
+    if wire.name == "jsonrpc":
+        answer = await wire.client.post("/a2a", json={"jsonrpc": "2.0", "id": 1, "method": "x"}, headers=said.headers)
+        error = answer.json()["error"]
+        assert answer.json()["id"] is None and answer.status == (403 if "PERMISSION" in str(error) else 401)
+        return error["data"][0]["reason"]
+    with pytest.raises(Failed) as caught:
+        await wire.send("hi", said)
+    return caught.value.reason
+
+
+async def test_a_proxy_in_front_of_grpc_is_known_by_its_address():
+    for proxies, outcome in ((["127.0.0.0/8"], "OK"), (["10.0.0.0/8"], "UNAUTHENTICATED")):
+        guard = Guard.open().behind(Auth(HeaderAuth("x-user", proxies), Strict()))
+        async with (
+            wired("grpc", echoing(), guard=guard) as wire,
+            grpc.aio.insecure_channel(f"127.0.0.1:{wire.server.grpc.port}") as channel,
+        ):
+            call = channel.unary_unary("/lf.a2a.v1.A2AService/ListTasks")(b"", metadata=(("x-user", "alice"),))
+            assert (await call.code()).name == outcome
+
+
+async def test_agents_learn_the_user_that_was_authenticated():
+    seen: list[str] = []
+
+    async def note(ctx: RunContext) -> None:
+        seen.append(ctx.session.key.user)
+
+    app = App(FunctionAgent(name="weather", function=note), auth=KEYED.auth, protocols=["rest", "a2a"])
+    async with connect(app) as client:
+        assert (await create(client, "alice", ALICE)).status == 200
+        await client.post("/run", json=run("alice"), headers=ALICE)
+        said = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}}
+        assert (await client.post("/message:send", json=said, headers=BOB)).status == 200
+    assert seen == ["alice", "bob"]
