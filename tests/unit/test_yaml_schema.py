@@ -4,7 +4,7 @@ import dataclasses
 import json
 import re
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import jsonschema
 import pytest
@@ -13,9 +13,12 @@ from click.testing import CliRunner
 from polyport.cli.main import main
 from polyport.config import schema
 from polyport.config.json_schema import json_schema
+from polyport.config.schema_tools import TOOLS
 from polyport.config.yaml_agents import MAKERS
 from polyport.config.yaml_text import Problems, read_text
 from polyport.config.yaml_tools import MAKERS as TOOL_MAKERS
+from polyport.config.yaml_workflow import MAKERS as NODE_MAKERS
+from polyport.workflow import Workflow
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json_schema()
@@ -40,7 +43,8 @@ def test_the_command_prints_it():
 
 
 def test_every_kind_has_its_keys_in_one_place():
-    assert MAKERS.keys() == schema.AGENTS.keys() and TOOL_MAKERS.keys() == schema.TOOLS.keys()
+    assert MAKERS.keys() == schema.AGENTS.keys() and NODE_MAKERS.keys() == schema.NODES.keys()
+    assert TOOL_MAKERS.keys() == TOOLS.keys()
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples/yaml_team").glob("*.yaml")), ids=lambda p: p.name)
@@ -105,8 +109,9 @@ def test_every_key_of_code_has_its_key_in_the_file():
     """A field of an agent class that no key sets would be an option that YAML lacks."""
     renamed: dict[str, str] = {"config": "generate_content_config", "client": "", "build_message": "", "options": ""}
     renamed |= {"card_keys": "", "refresh": "", "configuration": ""}
-    for name, (cls, _) in MAKERS.items():
+    classes: dict[str, Any] = {name: cls for name, (cls, _) in MAKERS.items()} | {"Workflow": Workflow}
+    for name, cls in classes.items():
         keys = set(schema.AGENTS[name].__struct_fields__)
-        for field in (one.name for one in dataclasses.fields(cast("Any", cls)) if one.init):
+        for field in (one.name for one in dataclasses.fields(cls) if one.init):
             key = renamed.get(field, field)
             assert not key or key in keys or f"{key}_callbacks" in keys, f"{name}.{field}"

@@ -9,6 +9,7 @@ from typing import Any, cast
 from msgspec import inspect
 
 from polyport.config import schema
+from polyport.config.schema_tools import TOOLS, ToolSection
 from polyport.config.yaml_app import PLUGINS
 from polyport.config.yaml_models import PROVIDERS
 from polyport.config.yaml_read import Section
@@ -37,15 +38,17 @@ _LATER: dict[tuple[str, str], Any] = {
     ("tool_filter", "item"): {"type": "string"},
     ("args", "item"): {"type": "string"},
     ("extra", ""): {"type": "object"},
+    ("edges", "item"): {"type": "array", "minItems": 2},
+    ("nodes", "value"): {"$ref": "#/definitions/node"},
 }
 """What a field of the type Node (or its items) holds, by its key."""
 
 
 def json_schema() -> dict[str, Any]:
     """The schema of one agent file."""
-    definitions: dict[str, Any] = {"agent": _agent(), "child": _child(), "tool": _tool()}
-    more = (schema.AppSection, schema.SubAgentSection, schema.ToolSection)
-    for one in (*schema.AGENTS.values(), *schema.TOOLS.values(), *more):
+    definitions: dict[str, Any] = {"agent": _agent(), "child": _child(), "tool": _tool(), "node": _node()}
+    more = (schema.AppSection, schema.SubAgentSection, ToolSection, *schema.NODES.values())
+    for one in (*schema.AGENTS.values(), *TOOLS.values(), *more):
         _define(inspect.type_info(one), definitions)
     definitions["AppSection"]["properties"]["plugins"]["items"]["anyOf"].append({"enum": sorted(PLUGINS)})
     for key in ("type", "provider"):
@@ -73,10 +76,16 @@ def _ref(cls: type[Section]) -> dict[str, str]:
 
 
 def _agent() -> Any:
-    kinds = {name: _ref(cls) for name, cls in schema.AGENTS.items()}
+    kinds: dict[str, Any] = {name: _ref(cls) for name, cls in schema.AGENTS.items()}
+    kinds |= {name: _ref(cls) for name, cls in schema.NODES.items()}  # files that workflows name
     own = {"properties": {"agent_class": {"pattern": "[.:]"}}, "required": ["agent_class"]}
     of_code = {"if": own, "then": {"required": ["name"]}, "else": kinds.pop("LlmAgent")}
     return {"type": "object", **_choose("agent_class", kinds, of_code)}
+
+
+def _node() -> Any:
+    """A node or agent of `nodes`, which has its name before it."""
+    return _choose("agent_class", {name: _ref(cls) for name, cls in schema.NODES.items()}, {"type": "object"})
 
 
 def _child() -> Any:
@@ -95,9 +104,9 @@ def _child() -> Any:
 
 
 def _tool() -> Any:
-    names = sorted({*BUILTIN, *schema.TOOLS})
-    known = {name: {"properties": {"args": _ref(cls)}} for name, cls in schema.TOOLS.items()}
-    mapping = {"allOf": [_ref(schema.ToolSection), _choose("name", known, {})]}
+    names = sorted({*BUILTIN, *TOOLS})
+    known = {name: {"properties": {"args": _ref(cls)}} for name, cls in TOOLS.items()}
+    mapping = {"allOf": [_ref(ToolSection), _choose("name", known, {})]}
     text = {"type": "string", "anyOf": [{"enum": names}, {"pattern": "."}]}
     return {"if": {"type": "string"}, "then": text, "else": mapping}
 

@@ -167,6 +167,77 @@ class FunctionSection(AgentSection, kw_only=True):
     app: Node | None = None
 
 
+class WorkflowSection(AgentSection, kw_only=True):
+    what: ClassVar[str] = "a Workflow"
+    edges: Annotated[
+        list[Node], Meta(description="Chains such as [START, first, second] and [decide, {yes: pay, default: refuse}].")
+    ]
+    nodes: Annotated[dict[str, Node], Meta(description="Nodes and agents by the names that edges use.")] = {}
+    max_concurrency: Annotated[int, Meta(description="Nodes at work at once; 0 is no limit.")] = 0
+    state_schema: Annotated[Node | None, Meta(description="Names of state keys, or a type by code.")] = None
+    app: Node | None = None
+
+
+class RetrySection(Section, kw_only=True):
+    what: ClassVar[str] = "retry"
+    max_attempts: Annotated[int, Meta(description="With the first one.")] = 5
+    initial_s: float = 1.0
+    max_s: float = 60.0
+    factor: float = 2.0
+    jitter: float = 1.0
+
+
+class NodeSection(Section, kw_only=True):
+    """The keys of the nodes of workflows that do work."""
+
+    what: ClassVar[str] = "a node"
+    agent_class: str = ""
+    retry: RetrySection | None = None
+    timeout_s: float | None = None
+    rerun_on_resume: Annotated[
+        bool | None, Meta(description="Whether it runs again when its question is answered.")
+    ] = None
+    wait_for_output: bool = False
+    parallel_worker: Annotated[bool, Meta(description="A list goes in, and each item is worked on.")] = False
+    parallel_limit: Annotated[int, Meta(description="Items at once; 0 is all.")] = 0
+    input_schema: Annotated[Node | None, Meta(description="A type by code.")] = None
+    output_schema: Annotated[Node | None, Meta(description="A type by code.")] = None
+
+
+class FunctionNodeSection(NodeSection, kw_only=True):
+    what: ClassVar[str] = "a FunctionNode"
+    name: Annotated[str, Meta(description="Default: the function's name.")] = ""
+    func_code: Annotated[Code, Meta(description="The function: `module:attr`.")]
+    from_state: Annotated[bool, Meta(description="Its parameters are keys of the state.")] = False
+
+
+class ToolNodeSection(NodeSection, kw_only=True):
+    what: ClassVar[str] = "a ToolNode"
+    name: Annotated[str, Meta(description="Default: the tool's name.")] = ""
+    tool_code: Annotated[str, Meta(description="The tool, as in `tools` of an agent.")]
+    args: Annotated[Node | None, Meta(description="What the tool is made with.")] = None
+
+
+class AgentNodeSection(NodeSection, kw_only=True):
+    what: ClassVar[str] = "an AgentNode"
+    agent: Annotated[Node, Meta(description="`config_path`, `code`, or an agent that is written here.")]
+
+
+class JoinNodeSection(Section, kw_only=True):
+    what: ClassVar[str] = "a JoinNode"
+    agent_class: str = ""
+    name: str = "join"
+
+
+NODES: dict[str, type[Section]] = {
+    "FunctionNode": FunctionNodeSection,
+    "ToolNode": ToolNodeSection,
+    "AgentNode": AgentNodeSection,
+    "JoinNode": JoinNodeSection,
+}
+"""agent_class of a node of a workflow -> its keys."""
+
+
 class SubAgentSection(Section, kw_only=True):
     what: ClassVar[str] = "a sub-agent by reference"
     config_path: Annotated[str, Meta(description="A file of the project, relative to this one.")] = ""
@@ -181,135 +252,9 @@ AGENTS: dict[str, type[AgentSection]] = {
     "LoopAgent": LoopSection,
     "RemoteAgent": RemoteSection,
     "FunctionAgent": FunctionSection,
+    "Workflow": WorkflowSection,
 }
 """agent_class -> its keys."""
-
-# ---- tools
-
-
-class ToolSection(Section, kw_only=True):
-    what: ClassVar[str] = "a tool"
-    name: Annotated[str, Meta(description="A built-in tool, a toolset, or a code reference.")]
-    args: Annotated[Node | None, Meta(description="What the tool is made with.")] = None
-    require_confirmation: Annotated[
-        bool | str, Meta(description="A human approves each call; or a predicate by code.")
-    ] = False
-
-
-class AgentToolArgs(Section, kw_only=True):
-    what: ClassVar[str] = "the args of AgentTool"
-    agent: Annotated[Node, Meta(description="`config_path`, `code`, or an agent that is written here.")]
-    description: str = ""
-    input_schema: Node | None = None
-    skip_summarization: bool = False
-    show_events: Annotated[bool, Meta(description="Whether those who watch see what the agent does.")] = False
-
-
-class FunctionToolArgs(Section, kw_only=True):
-    what: ClassVar[str] = "the args of a function tool"
-    func: Annotated[Code, Meta(description="The function: `module:attr`.")]
-    name: Annotated[str, Meta(description="Default: the function's name.")] = ""
-    description: Annotated[str, Meta(description="Default: the function's docstring.")] = ""
-    idempotent: Annotated[bool, Meta(description="May be carried out again when a run is resumed.")] = False
-    parameters: Annotated[Node | None, Meta(description="A JSON Schema instead of the type hints.")] = None
-
-
-class ExampleSection(Section, kw_only=True):
-    what: ClassVar[str] = "an example"
-    input: Annotated[Node, Meta(description="A text, or a content with `role` and `parts`.")]
-    output: Annotated[Node, Meta(description="The answer, or a list of its steps.")]
-
-
-class ExampleToolArgs(Section, kw_only=True):
-    what: ClassVar[str] = "the args of ExampleTool"
-    examples: Annotated[list[ExampleSection] | str, Meta(description="Examples, or a function that finds some.")]
-
-
-class ServerSection(Section, kw_only=True):
-    what: ClassVar[str] = "an MCP server on this machine"
-    command: str
-    args: list[Node] = []
-    env: Annotated[dict[str, str], Meta(description="Added to the few variables it inherits.")] = {}
-    cwd: Annotated[str, Meta(description="A folder of the project.")] = ""
-
-
-class StdioSection(Section, kw_only=True):
-    what: ClassVar[str] = "stdio_connection_params"
-    server_params: ServerSection
-    timeout: Annotated[float | None, Meta(description="Seconds to connect.")] = None
-
-
-class HttpSection(Section, kw_only=True):
-    what: ClassVar[str] = "an MCP server at a URL"
-    url: str
-    headers: Annotated[dict[str, str], Meta(description="Secrets as `!env NAME`.")] = {}
-    header_provider: Annotated[Code, Meta(description="A function `(context)` that gives more headers.")] = ""
-    timeout: Annotated[float | None, Meta(description="Seconds to connect.")] = None
-
-
-class McpToolsetArgs(Section, kw_only=True):
-    what: ClassVar[str] = "the args of McpToolset"
-    stdio_connection_params: StdioSection | None = None
-    stdio_server_params: Annotated[ServerSection | None, Meta(description="The server alone, without a timeout.")] = (
-        None
-    )
-    streamable_http_connection_params: HttpSection | None = None
-    tool_filter: Annotated[list[Node] | None, Meta(description="Names of the tools to offer. Default: all.")] = None
-    tool_name_prefix: Annotated[str, Meta(description="`prefix_` goes before the tools' names.")] = ""
-    use_resources: Annotated[bool, Meta(description="Let the model read the server's resources.")] = False
-    call_timeout: Annotated[float | None, Meta(description="Seconds for one call.")] = None
-
-
-class AuthSection(Section, kw_only=True):
-    what: ClassVar[str] = "auth"
-    bearer: Annotated[str, Meta(description="A token, as `!env NAME`.")] = ""
-    api_key: Annotated[str, Meta(description="A key, as `!env NAME`.")] = ""
-    name: Annotated[str, Meta(description="Of the header, query field or cookie of the API key.")] = "X-API-Key"
-    place: Literal["header", "query", "cookie"] = "header"
-    user: str = ""
-    password: Annotated[str, Meta(description="Of `user`, as `!env NAME`.")] = ""
-    code: Annotated[str, Meta(description="A credential, or a function `(context)` that gives headers.")] = ""
-
-
-class OpenApiToolsetArgs(Section, kw_only=True):
-    what: ClassVar[str] = "the args of OpenApiToolset"
-    spec: Annotated[Node, Meta(description="A file of the project, an http(s) URL, or the document itself.")]
-    base_url: str = ""
-    include: Annotated[list[str] | str | None, Meta(description="Patterns of tool names, or of `GET /path`.")] = None
-    exclude: list[str] | str | None = None
-    prefix: str = ""
-    headers: dict[str, str] = {}
-    auth: Annotated[str | AuthSection | None, Meta(description="A secret for the only scheme, or a credential.")] = None
-    timeout_s: float = 30.0
-    name: str = "openapi"
-
-
-class SkillToolsetArgs(Section, kw_only=True):
-    what: ClassVar[str] = "the args of SkillToolset"
-    folders: Annotated[list[str] | str, Meta(description="Folders of the project.")] = "skills"
-    name: str = "skills"
-
-
-class RemoteAgentToolArgs(Section, kw_only=True):
-    what: ClassVar[str] = "the args of RemoteAgentTool"
-    name: str
-    endpoint: Annotated[str, Meta(description="The agent's base URL, or that of its card.")]
-    description: str = ""
-    headers: dict[str, str] = {}
-
-
-TOOLS: dict[str, type[Section]] = {
-    "AgentTool": AgentToolArgs,
-    "FunctionTool": FunctionToolArgs,
-    "LongRunningFunctionTool": FunctionToolArgs,
-    "ExampleTool": ExampleToolArgs,
-    "McpToolset": McpToolsetArgs,
-    "MCPToolset": McpToolsetArgs,
-    "OpenApiToolset": OpenApiToolsetArgs,
-    "SkillToolset": SkillToolsetArgs,
-    "RemoteAgentTool": RemoteAgentToolArgs,
-}
-"""Name -> its args."""
 
 # ---- the app
 

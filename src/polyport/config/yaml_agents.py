@@ -19,15 +19,18 @@ from polyport.config import schema
 from polyport.config.env import read_env
 from polyport.config.places import ROOT_FILES, root_file
 from polyport.config.project import Project
-from polyport.config.schema import AGENTS, AgentSection, CodeSection, SubAgentSection
+from polyport.config.schema import AGENTS, NODES, AgentSection, CodeSection, SubAgentSection
+from polyport.config.schema_tools import ToolSection
 from polyport.config.yaml_app import make_app
 from polyport.config.yaml_models import Models, generate_config
 from polyport.config.yaml_read import BROKEN, Section, nearest, read
 from polyport.config.yaml_text import Node
 from polyport.config.yaml_tools import Tools
+from polyport.config.yaml_workflow import Graphs
 from polyport.errors import ConfigError
 from polyport.ports.agent import Agent
 from polyport.ports.model import Model
+from polyport.workflow import Workflow
 
 _NAME = re.compile(r"[^\W\d][\w-]*")
 MAX_AGENTS = 500
@@ -65,6 +68,7 @@ class Builder:
         self.project = project
         self._models = Models(project, models)
         self._tools = Tools(project, self)
+        self._graphs = Graphs(project, self)
         self._trail: list[Path] = []
         """The files that are being read now, each named by the one before."""
         self._names: list[dict[str, Node]] = []
@@ -110,6 +114,9 @@ class Builder:
         word = "LlmAgent" if kind is None or kind.is_null else kind.text
         if kind is not None and ("." in word or ":" in word):
             made = self._own_class(node, kind)
+        elif word in NODES:
+            problems.add(kind or node, f"a {word} is a node of a Workflow, and no agent")
+            return None
         elif word not in MAKERS:
             known = ", ".join(MAKERS)
             guess = nearest(word, list(MAKERS)) or "."
@@ -201,7 +208,7 @@ class Builder:
         if ref is BROKEN:
             return None
         if ref.config_path and not ref.code:
-            return self._file(ref.config_path, node.of("config_path"))
+            return self.file_of(ref.config_path, node.of("config_path"), self.agent)
         if ref.config_path or not ref.code:
             self.project.problems.add(node, "give one of config_path and code")
             return None
@@ -213,8 +220,13 @@ class Builder:
             return None
         return None if found is BROKEN else found
 
-    def _file(self, word: str, node: Node) -> Agent | None:
-        path = self.project.path(word, node, near=self._trail[-1])
+    def path_of(self, word: str, node: Node) -> Path | None:
+        """The file that a word of the file that is being read names."""
+        return self.project.path(word, node, near=self._trail[-1])
+
+    def file_of(self, word: str, node: Node, make: Callable[[Node], Any]) -> Any:
+        """What `make` makes of a file; None and a problem if it cannot be read, or is being read now."""
+        path = self.path_of(word, node)
         if path is None:
             return None
         if path in self._trail:
@@ -227,9 +239,13 @@ class Builder:
             return None
         self._trail.append(path)
         try:
-            return self.agent(inner)
+            return make(inner)
         finally:
             self._trail.pop()
+
+    def tool_of(self, section: ToolSection) -> Any:
+        """The tool of an item of `tools`."""
+        return self._tools.made(section)
 
     @property
     def file(self) -> Path:
@@ -288,6 +304,9 @@ class Builder:
     def loop(self, section: schema.LoopSection) -> dict[str, Any]:
         return {"max_iterations": section.max_iterations}
 
+    def workflow(self, section: schema.WorkflowSection) -> dict[str, Any]:
+        return self._graphs.workflow(section)
+
     def plain(self, section: AgentSection) -> dict[str, Any]:
         return {}
 
@@ -342,6 +361,11 @@ class Builder:
             return None
 
 
+def _workflow(sub_agents: object, **fields: Any) -> Agent:
+    """A Workflow, which takes its sub-agents from its edges."""
+    return Workflow(**fields)
+
+
 MAKERS: dict[str, tuple[Callable[..., Agent], Callable[[Builder, Any], dict[str, Any]]]] = {
     "LlmAgent": (LlmAgent, Builder.llm),
     "SequentialAgent": (SequentialAgent, Builder.plain),
@@ -349,5 +373,6 @@ MAKERS: dict[str, tuple[Callable[..., Agent], Callable[[Builder, Any], dict[str,
     "LoopAgent": (LoopAgent, Builder.loop),
     "RemoteAgent": (RemoteAgent, Builder.remote),
     "FunctionAgent": (FunctionAgent, Builder.function_agent),
+    "Workflow": (_workflow, Builder.workflow),
 }
 """agent_class -> what makes it, and what reads the keys of its own."""

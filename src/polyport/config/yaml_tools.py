@@ -12,9 +12,10 @@ from msgspec import structs
 
 from polyport.agents.remote_tool import RemoteAgentTool
 from polyport.codec import convert
-from polyport.config import schema
+from polyport.config import schema_tools as schema
 from polyport.config.project import Project
-from polyport.config.schema import TOOLS, Code, ToolSection
+from polyport.config.schema import Code
+from polyport.config.schema_tools import TOOLS, ToolSection
 from polyport.config.yaml_read import BROKEN, nearest, read
 from polyport.config.yaml_text import Node
 from polyport.data.content import Content
@@ -62,9 +63,11 @@ class Tools:
         section = read(node, str | ToolSection, self._project.problems, "an item of tools")
         if section is BROKEN:
             return None
+        return self.made(ToolSection(name=section, node=node) if isinstance(section, str) else section)
+
+    def made(self, section: ToolSection) -> Any:
+        """The tool of an item; None and a problem if it cannot be made."""
         before = len(self._project.problems.found)
-        if isinstance(section, str):
-            section = ToolSection(name=section, node=node)
         made = self._made(section)
         if made is None or made is BROKEN or len(self._project.problems.found) > before:
             return None
