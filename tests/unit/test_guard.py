@@ -10,6 +10,7 @@ from polyport.protocols.host import Host
 from polyport.protocols.http import Request, Send
 from polyport.protocols.routes import Route
 from polyport.testing.connect import Response, connect
+from polyport.testing.websocket import Refused
 
 
 async def ok(request: Request, send: Send) -> None:
@@ -208,3 +209,51 @@ async def test_a_page_never_sees_hostile_text_of_its_own_raw_in_the_body() -> No
     assert answer.status == 403
     assert answer.body.isascii()
     assert "\x1b" not in answer.text
+
+
+async def hello(request: Request, send: Send) -> None:
+    await request.receive()
+    await send({"type": "websocket.accept"})
+    await send({"type": "websocket.close", "code": 1000})
+
+
+async def handshake(guard: Guard, **headers: str) -> int:
+    async with connect(Host([Route("WEBSOCKET", "/live", hello)], guard=guard)) as client:
+        try:
+            async with client.websocket("/live", headers=headers):
+                return 101
+        except Refused as refused:
+            return refused.response.status
+
+
+async def test_a_websocket_is_opened_by_known_pages_and_for_known_hosts_only() -> None:
+    here = {"host": "localhost:8000"}
+    assert await handshake(Guard(), **here) == 101, "no browser"
+    assert await handshake(Guard(), **here, origin="http://localhost:8000") == 101
+    for origin in ("http://evil.test", "https://localhost:8000", "null", "http://localhost:8001"):
+        assert await handshake(Guard(), **here, origin=origin) == 403, origin
+    assert await handshake(Guard(allowed_origins=["http://evil.test"]), **here, origin="http://evil.test") == 101
+    assert await handshake(Guard(), host="evil.test", origin="http://evil.test") == 403, "DNS rebinding"
+    proxied = {"host": "localhost", "origin": "https://ws.preview.test", "x-forwarded-host": "ws.preview.test"}
+    assert await handshake(Guard(trusted_proxy=True), **proxied, **{"x-forwarded-proto": "https"}) == 101
+    assert await handshake(Guard(), **proxied, **{"x-forwarded-proto": "https"}) == 403
+
+
+async def test_pages_of_allowed_origins_may_send_credentials_and_read_what_they_need() -> None:
+    guard = Guard(allowed_origins=["https://ui.test"])
+    ask_first = {"origin": "https://ui.test", "access-control-request-method": "POST"}
+    preflight = await ask(guard, ask_first, "OPTIONS")
+    allowed = preflight.headers["access-control-allow-headers"].split(", ")
+    for name in (
+        "Authorization",
+        "X-API-Key",
+        "Content-Type",
+        "Last-Event-ID",
+        "Mcp-Session-Id",
+        "Mcp-Protocol-Version",
+    ):
+        assert name in allowed
+    answer = await ask(guard, {"origin": "https://ui.test"})
+    exposed = answer.headers["access-control-expose-headers"].split(", ")
+    for name in ("X-Next-Page-Token", "X-Run-Id", "X-Request-Id", "Retry-After", "Mcp-Session-Id", "WWW-Authenticate"):
+        assert name in exposed
