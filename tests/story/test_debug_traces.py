@@ -1,5 +1,6 @@
 """The trace routes: what a page sees of the runs of a session, and who may see it (spec rest 5.1, 5.2, 9.5, 11.4)."""
 
+import json
 from typing import Any
 
 import pytest
@@ -269,3 +270,47 @@ async def test_debug_refuses_sizes_that_make_no_sense():
         Debug(capacity=0)
     with pytest.raises(ConfigError, match="capture_content"):
         Debug(telemetry=Telemetry().plugin, capture_content=True)
+
+
+async def test_a_run_inside_a_run_belongs_to_its_own_session():
+    telemetry = Telemetry()
+    inner = App(agent("inner", name="inner"), plugins=[telemetry.plugin])
+
+    async def delegate() -> str:
+        """Asks another app."""
+        return (await inner.ask("hi", user="somebody", session="s2")).text
+
+    root = LlmAgent(name="root", model=ScriptedModel(call("delegate", {}, "c1"), "done", name="mock"), tools=[delegate])
+    async with debugging(root, Debug(telemetry=telemetry.plugin)) as talk:
+        await talk.run()
+        spans = await get(talk, "/debug/trace/session/s1")
+        assert "invoke_agent root" in [span["name"] for span in spans]
+        assert "invoke_agent inner" not in [span["name"] for span in spans]
+        spans = await get(talk, "/debug/trace/session/s2")
+        assert [span["name"] for span in spans] == ["invoke_agent inner", "generate_content mock"]
+    assert telemetry.span("invoke_agent inner").parent == telemetry.span("execute_tool delegate").context
+
+
+async def test_the_trace_of_one_request_is_not_that_of_the_next_in_the_same_task():
+    """Some servers serve a whole connection in one task."""
+    telemetry = Telemetry()
+    app = App(agent("one", "two"), plugins=[telemetry.plugin])
+    async with connect(app) as client:
+        talk = Talk(client, "root", app)
+        await talk.create()
+        for headers in ([(b"traceparent", f"00-{'ab' * 16}-{'cd' * 8}-01".encode())], []):
+            body = json.dumps(talk.body()).encode()
+            scope = {
+                "type": "http", "method": "POST", "path": "/run", "query_string": b"", "scheme": "http",
+                "headers": [(b"content-type", b"application/json"), *headers],
+            }  # fmt: skip
+
+            async def receive(body: bytes = body) -> Any:
+                return {"type": "http.request", "body": body}
+
+            async def send(message: Any) -> None:
+                assert message.get("status", 200) == 200
+
+            await app.asgi(scope, receive, send)
+    first, second = (span for span in telemetry.spans() if span.name == "invoke_agent root")
+    assert first.parent is not None and second.parent is None

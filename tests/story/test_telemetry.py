@@ -2,6 +2,7 @@
 
 import contextvars
 import logging
+import time
 from typing import Any
 
 import anyio
@@ -135,6 +136,27 @@ async def test_core_123_calls_side_by_side_have_a_span_around_them():
             assert span.attributes is not None and span.attributes["gcp.vertex.agent.event_id"] == reply.events[1].id
             assert span.start_time and merged.start_time and merged.start_time <= span.start_time
             assert span.end_time and merged.end_time and span.end_time <= merged.end_time
+
+
+async def test_core_123_the_span_of_a_call_ends_with_the_call_and_not_with_its_neighbours():
+    telemetry = Telemetry()
+    over = anyio.Event()
+    later: list[int] = []
+
+    async def fast() -> str:
+        """Ends first."""
+        over.set()
+        return "x"
+
+    async def slow() -> str:
+        """Goes on."""
+        await over.wait()
+        later.append(time.time_ns())
+        return "x"
+
+    await asked(agent([call("slow", {}, "c1"), call("fast", {}, "c2")], "done", tools=[fast, slow]), telemetry)
+    assert (telemetry.span("execute_tool fast").end_time or 0) <= later[0]
+    assert (telemetry.span("execute_tool slow").end_time or 0) >= later[0]
 
 
 async def test_core_123_what_is_said_is_told_only_when_it_is_asked_for():

@@ -22,7 +22,7 @@ from polyport.plugins.telemetry_env import telemetry_from_env
 ROOT = Path(__file__).resolve().parents[2]
 
 RUN = """
-import anyio, json, sys
+import anyio, json, os, sys
 from polyport import App, LlmAgent
 from polyport.plugins.telemetry_env import telemetry_from_env
 from polyport.testing import ScriptedModel
@@ -35,7 +35,8 @@ async def main():
         await app.ask("secret question", session="s1")
 
 anyio.run(main)
-print(json.dumps(sorted(name for name in sys.modules if name.startswith("opentelemetry"))))
+print(json.dumps(sorted(name for name in sys.modules if name.startswith("opentelemetry"))), flush=True)
+os._exit(0)  # what was not exported when the app was closed is lost
 """
 
 
