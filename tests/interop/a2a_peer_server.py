@@ -1,4 +1,4 @@
-"""An A2A agent made with a2a-sdk, on loopback in the test's own process: JSON-RPC, HTTP+JSON, and its 0.3 forms of both.
+"""An A2A agent made with a2a-sdk, on loopback in the test's own process: JSON-RPC, HTTP+JSON, gRPC, and the 0.3 forms of all.
 
 What the user says decides what the agent does (see Script). The server keeps all requests, can cut streams after some frames,
 and can ask for a bearer token.
@@ -7,14 +7,18 @@ and can ask for a bearer token.
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import grpc.aio
 import uvicorn
+from a2a.compat.v0_3 import a2a_v0_3_pb2_grpc
+from a2a.compat.v0_3.grpc_handler import CompatGrpcHandler
 from a2a.server.agent_execution import AgentExecutor, RequestContext
 from a2a.server.events import EventQueue
 from a2a.server.request_handlers.default_request_handler_v2 import DefaultRequestHandlerV2
+from a2a.server.request_handlers.grpc_handler import GrpcHandler
 from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes, create_rest_routes
 from a2a.server.tasks import InMemoryPushNotificationConfigStore, InMemoryTaskStore, TaskUpdater
 from a2a.types import (
@@ -28,6 +32,7 @@ from a2a.types import (
     Task,
     TaskState,
     TaskStatus,
+    a2a_pb2_grpc,
 )
 from google.protobuf.json_format import MessageToDict, ParseDict
 from starlette.applications import Starlette
@@ -152,6 +157,52 @@ class Peer:
         await self.app(scope, receive, cutting)
 
 
+class Watching(grpc.aio.ServerInterceptor):
+    """What a Peer does with requests, for gRPC."""
+
+    def __init__(self, peer: Peer) -> None:
+        self.peer = peer
+
+    async def intercept_service(self, continuation: Any, details: Any) -> Any:
+        headers = dict(details.invocation_metadata)
+        self.peer.requests.append(("GRPC", details.method, headers))
+        handler = await continuation(details)
+        codecs = handler.request_deserializer, handler.response_serializer
+        if self.peer.token and headers.get("authorization") != f"Bearer {self.peer.token}":
+
+            async def refuse(request: Any, context: Any) -> None:
+                await context.abort(grpc.StatusCode.UNAUTHENTICATED, "who are you?")
+
+            return grpc.unary_unary_rpc_method_handler(refuse, *codecs)
+        if not handler.response_streaming or not self.peer.cuts:
+            return handler
+        left = self.peer.cuts.pop(0)
+
+        async def cutting(request: Any, context: Any) -> Any:
+            nonlocal left
+            async for frame in handler.unary_stream(request, context):
+                if left == 0:
+                    await context.abort(grpc.StatusCode.UNAVAILABLE, "cut")
+                left -= 1
+                yield frame
+
+        return grpc.unary_stream_rpc_method_handler(cutting, *codecs)
+
+
+@asynccontextmanager
+async def grpc_beside(peer: Peer, handler: Any) -> AsyncIterator[str]:
+    """The agent over gRPC in both versions, at the address that is given."""
+    server = grpc.aio.server(interceptors=[Watching(peer)])
+    a2a_pb2_grpc.add_A2AServiceServicer_to_server(GrpcHandler(handler), server)
+    a2a_v0_3_pb2_grpc.add_A2AServiceServicer_to_server(CompatGrpcHandler(handler), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        await server.stop(None)
+
+
 def make_card(url: str, *, bindings: list[tuple[str, str]], streaming: bool) -> AgentCard:
     return AgentCard(
         name="peer",
@@ -198,7 +249,12 @@ async def a2a_peer(
             ]
         )
         try:
-            yield peer
+            async with AsyncExitStack() as stack:
+                if any(interface.protocol_binding == "GRPC" for interface in card.supported_interfaces):
+                    address = await stack.enter_async_context(grpc_beside(peer, handler))
+                    for interface in card.supported_interfaces:
+                        interface.url = address if interface.protocol_binding == "GRPC" else interface.url
+                yield peer
         finally:
             script.go_on.set()
             server.should_exit = True

@@ -227,9 +227,10 @@ async def test_T105_cards_of_callers_with_credentials_are_not_mixed_unless_publi
 
 async def test_FR_178_a_card_without_a_common_transport_says_so():
     async with fake_agent() as fake, client(fake.url) as found:
-        fake.cards[WELL_KNOWN] = card("h:50051", ("GRPC", "1.0"), ("JSONRPC", "1.5"))
+        fake.cards[WELL_KNOWN] = card("http://h/x", ("SMTP", "1.0"), ("GRPC", "1.0"), ("JSONRPC", "1.5"))
         with pytest.raises(
-            Unavailable, match=r"offers GRPC 1\.0, JSONRPC 1\.5; this client speaks JSONRPC, HTTP\+JSON"
+            Unavailable,
+            match=r"offers SMTP 1\.0, GRPC 1\.0, JSONRPC 1\.5; this client speaks JSONRPC, HTTP\+JSON, GRPC",
         ):
             await found.send("hi")
 

@@ -20,7 +20,7 @@ from polyport import codec
 from polyport.agents.a2a_door import ANYONE, A2ALimits, Caller, Door, http_error
 from polyport.agents.a2a_http import Answer, Outgoing, origin, place
 from polyport.errors import BadRequest, ConfigError, NotFound, PolyportError, TimedOut, Unauthenticated, Unavailable
-from polyport.wire.a2a_card import AgentCard
+from polyport.wire.a2a_card import AgentCard, AgentInterface
 from polyport.wire.a2a_errors import InvalidAgentResponse
 from polyport.wire.a2a_sign import Jwk, verify
 from polyport.wire.a2a_v03_card import read_card
@@ -109,9 +109,9 @@ class CardCache:
         return card
 
     @property
-    def given_urls(self) -> list[str]:
-        """The URLs of the interfaces of a card that was given."""
-        return [i.url for i in self._given.card.supported_interfaces] if self._given is not None else []
+    def given_interfaces(self) -> list[AgentInterface]:
+        """The interfaces of a card that was given."""
+        return self._given.card.supported_interfaces if self._given is not None else []
 
     async def get(self, caller: Caller = ANYONE) -> Found:
         """The card as `caller` may see it. NotFound when there is none, InvalidAgentResponse for one that is no card or is not

@@ -4,8 +4,10 @@ Used by `RemoteAgent`, by the command line, and by programs of users. Answers an
 that is cut is taken up again without loss or doubles; a task that cannot be streamed is polled. Never resends a message.
 """
 
+import ipaddress
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
+from importlib.util import find_spec
 from typing import Any, Literal
 
 import anyio
@@ -14,7 +16,7 @@ from msgspec import Struct, structs
 from polyport.agents.a2a_card_cache import CardCache, CardRules, Found
 from polyport.agents.a2a_door import ANYONE, A2ALimits, Caller, Door
 from polyport.agents.a2a_follow import Follow, send_once
-from polyport.agents.a2a_http import HttpClient, leads_inside, origin, same_host
+from polyport.agents.a2a_http import HttpClient, leads_inside, origin, place, same_host
 from polyport.agents.a2a_rest import Rest
 from polyport.agents.a2a_task import RemoteTask
 from polyport.agents.a2a_transport import Binding, JsonRpc, Target
@@ -25,8 +27,17 @@ from polyport.wire.a2a_card import AgentCard, AgentInterface
 from polyport.wire.a2a_errors import UnsupportedOperation
 from polyport.wire.a2a_translate import EXTENSION
 
-BINDINGS: Mapping[str, Callable[[Target], Binding]] = {"JSONRPC": JsonRpc, "HTTP+JSON": Rest}
-"""protocolBinding of a card -> how to speak it."""
+GRPC = "GRPC"
+
+
+def _grpc(target: Target) -> Binding:
+    from polyport.agents.a2a_grpc import Grpc  # an optional dependency; `_choose` has seen that it is there
+
+    return Grpc(target)
+
+
+BINDINGS: Mapping[str, Callable[[Target], Binding]] = {"JSONRPC": JsonRpc, "HTTP+JSON": Rest, GRPC: _grpc}
+"""protocolBinding of a card -> how to speak it. gRPC is passed over where its packages are not installed."""
 
 Wait = Literal["blocking", "polling", "no"]
 
@@ -82,7 +93,8 @@ class A2AClient:
         except BadRequest as error:
             raise ConfigError(f"no remote agent can be at {where!r:.200}: {error}") from None
         if not isinstance(where, str):
-            self._named = tuple(url for url in self._cards.given_urls if _is_http(url))
+            urls = (_url_of(interface, "") for interface in self._cards.given_interfaces)
+            self._named = tuple(url for url in urls if _is_http(url))
 
     def _trusts(self, url: str) -> bool:
         """Whether a caller's headers may go to `url` (FR-184)."""
@@ -115,7 +127,7 @@ class A2AClient:
         interface = self._choose(card)
         declared = [e.uri for e in card.capabilities.extensions if e.uri == EXTENSION]
         target = Target(
-            url=interface.url,
+            url=_url_of(interface, found.url),
             door=self._door,
             limits=self.options.limits,
             new_id=self._seams.new_id,
@@ -128,11 +140,19 @@ class A2AClient:
 
     def _choose(self, card: AgentCard) -> AgentInterface:
         """The first interface that we speak. Unavailable names what the card offers."""
+        passed_over = False
         for interface in card.supported_interfaces:
-            if interface.protocol_binding.upper() in self._bindings and _version(interface) in ("1.0", "0.3"):
-                if interface.protocol_binding.upper() in BINDINGS and not _is_http(interface.url):
-                    continue
-                return interface
+            binding = interface.protocol_binding.upper()
+            if binding not in self._bindings or _version(interface) not in ("1.0", "0.3"):
+                continue
+            if binding in BINDINGS and not _is_callable(interface):
+                continue
+            if self._bindings[binding] is _grpc and not _speaks_grpc():
+                passed_over = True
+                continue
+            return interface
+        if passed_over:
+            raise ConfigError(f"the agent {card.name!r} speaks gRPC only, which needs: pip install grpcio protobuf")
         offered = ", ".join(f"{i.protocol_binding} {i.protocol_version}" for i in card.supported_interfaces)
         spoken = ", ".join(self._bindings)
         raise Unavailable(
@@ -142,7 +162,7 @@ class A2AClient:
     async def _public_only(self, found: Found, interface: AgentInterface) -> bool:
         """Whether only addresses of the internet may be connected to: a card from there must not lead in here."""
         allowed = self.options.allow_private
-        if allowed is not None or not found.url or same_host(found.url, interface.url):
+        if allowed is not None or not found.url or same_host(found.url, _url_of(interface, found.url)):
             return allowed is False
         return not await leads_inside(found.url)
 
@@ -272,6 +292,37 @@ def _is_http(url: str) -> bool:
     try:
         return bool(origin(url))
     except BadRequest:
+        return False
+
+
+def _url_of(interface: AgentInterface, card_url: str) -> str:
+    """Where an interface is, as a URL. A gRPC target without a scheme is TLS, but for a card that came over plain HTTP, and on
+    this machine."""
+    if interface.protocol_binding.upper() != GRPC or "://" in interface.url:
+        return interface.url
+    plain = card_url.startswith("http://") or (not card_url and _is_here(f"https://{interface.url}"))
+    return f"{'http' if plain else 'https'}://{interface.url}"
+
+
+def _is_callable(interface: AgentInterface) -> bool:
+    """Whether an interface names a place for its binding: a URL, or for gRPC no more than a host and a port."""
+    url = _url_of(interface, "")
+    grpc = interface.protocol_binding.upper() == GRPC
+    return _is_http(url) and not (grpc and place(url).rstrip("/").count("/") > 2)
+
+
+def _is_here(url: str) -> bool:
+    try:
+        host = origin(url)[1]
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except (BadRequest, ValueError):
+        return False
+
+
+def _speaks_grpc() -> bool:
+    try:
+        return find_spec("grpc") is not None and find_spec("google.protobuf") is not None
+    except ModuleNotFoundError:  # not even the package google
         return False
 
 

@@ -71,53 +71,55 @@ class Door:
     """The way out: it adds a caller's headers, where they may go, and refreshes them once when they are refused."""
 
     def __init__(self, http: HttpClient, trusts: Callable[[str], bool]) -> None:
+        self.kept = http.kept
+        """Where a transport keeps what lives as long as the client."""
         self._http = http
         self._trusts = trusts
 
     async def send(self, request: Outgoing, caller: Caller, max_bytes: int) -> Answer:
         """The answer, whatever its status but 401 (Unauthenticated)."""
-        own = await self._own(request, caller)
+        own = await self.own(request.url, caller)
         answer = await self._http.send(_with(request, own), max_bytes)
         if answer.status == 401:
-            own = await self._fresh(request, caller, own, answer.headers)
+            own = await self.fresh(request.url, caller, own, answer.headers.get("www-authenticate", ""))
             answer = await self._http.send(_with(request, own), max_bytes)
             if answer.status == 401:
-                raise self._refused(request, caller)
+                raise self.refused(request.url, caller)
         return answer
 
     @asynccontextmanager
     async def open(self, request: Outgoing, caller: Caller) -> AsyncGenerator[Stream]:
         """The same for a stream."""
-        own = await self._own(request, caller)
+        own = await self.own(request.url, caller)
         async with self._http.open(_with(request, own)) as stream:
             if stream.status != 401:
                 yield stream
                 return
-            headers = stream.headers
-        own = await self._fresh(request, caller, own, headers)
+            challenge = stream.headers.get("www-authenticate", "")
+        own = await self.fresh(request.url, caller, own, challenge)
         async with self._http.open(_with(request, own)) as stream:
             if stream.status == 401:
-                raise self._refused(request, caller)
+                raise self.refused(request.url, caller)
             yield stream
 
-    async def _own(self, request: Outgoing, caller: Caller) -> dict[str, str]:
-        return await caller.current() if self._trusts(request.url) else {}
+    async def own(self, url: str, caller: Caller) -> dict[str, str]:
+        """The caller's headers that may go to `url`."""
+        return await caller.current() if self._trusts(url) else {}
 
-    async def _fresh(
-        self, request: Outgoing, caller: Caller, before: dict[str, str], answer: Mapping[str, str]
-    ) -> dict[str, str]:
-        """Other headers than `before`. Unauthenticated when there are none."""
-        if self._trusts(request.url):
+    async def fresh(self, url: str, caller: Caller, before: dict[str, str], challenge: str) -> dict[str, str]:
+        """Other headers than `before`, which were refused. Unauthenticated when there are none."""
+        if self._trusts(url):
             if caller.refresh is not None:
-                await ask(caller.refresh, answer.get("www-authenticate", ""))
+                await ask(caller.refresh, challenge)
             after = await caller.current()
             if after != before:
                 return after
-        raise self._refused(request, caller)
+        raise self.refused(url, caller)
 
-    def _refused(self, request: Outgoing, caller: Caller) -> Unauthenticated:
-        where = place(request.url)
-        if not self._trusts(request.url) and (caller.headers or caller.provider is not None):
+    def refused(self, url: str, caller: Caller) -> Unauthenticated:
+        """The error for credentials that are not accepted at `url`, or were not sent there."""
+        where = place(url)
+        if not self._trusts(url) and (caller.headers or caller.provider is not None):
             return Unauthenticated(
                 f"{where} wants credentials; none were sent, for its card came from another host. If that host is to be "
                 "trusted, name it in trusted_hosts"
@@ -136,8 +138,7 @@ def http_error(where: str, answer: Answer) -> PolyportError:
     message = text if isinstance(text, str) and text else f"{where} answered {answer.status}"
     details = said.get("details")
     if v03_type:
-        reason = "".join("_" + c if c.isupper() else c.upper() for c in v03_type.removesuffix("Error")).strip("_")
-        details = [{"@type": ERROR_INFO, "reason": reason}]
+        details = named_error(v03_type)
     if answer.status == 429:
         return LimitExceeded(message, seconds(answer.headers.get("retry-after", "")))
     if answer.status in (408, 500, 502, 503, 504, 520, 521, 522, 523, 524) and not said:
@@ -146,6 +147,14 @@ def http_error(where: str, answer: Answer) -> PolyportError:
         return Forbidden(message)
     status = said.get("status")
     return remote_error(message, details, http=answer.status, grpc=status if isinstance(status, str) else "")
+
+
+def named_error(name: str) -> list[dict[str, Any]]:
+    """Details that say what 0.3 says by a name, such as TaskNotFoundError; empty for what is no such name."""
+    if not name.endswith("Error") or not name.isalpha():
+        return []
+    reason = "".join("_" + c if c.isupper() else c.upper() for c in name.removesuffix("Error")).strip("_")
+    return [{"@type": ERROR_INFO, "reason": reason}]
 
 
 def error_of(body: bytes) -> tuple[dict[str, Any], str]:

@@ -8,10 +8,8 @@ resolved. Knows nothing of A2A; errors never show a URL's query.
 import asyncio
 import ipaddress
 import socket
-import weakref
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 import aiohttp
@@ -20,6 +18,7 @@ import anyio
 from msgspec import Struct, structs
 from yarl import URL
 
+from polyport.agents.a2a_kept import Kept
 from polyport.errors import BadRequest, Forbidden, PolyportError, TimedOut, TooLarge, Unavailable
 
 _CHUNK = 65_536
@@ -103,6 +102,19 @@ async def leads_inside(url: str) -> bool:
     return any(not is_public(str(item[4][0])) for item in found)
 
 
+async def public_addresses(url: str) -> list[str]:
+    """The addresses of the host of `url`, of one family. Forbidden when one of them is not of the internet; Unavailable."""
+    _, host, port = origin(url)
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise _unreachable(place(url), error) from None
+    addresses = list(dict.fromkeys(str(item[4][0]) for item in found))
+    if not addresses or not all(is_public(address) for address in addresses):
+        raise _not_public(place(url))
+    return [a for a in addresses if (":" in a) == (":" in addresses[0])]
+
+
 class _NotPublic(OSError):
     pass
 
@@ -164,21 +176,14 @@ class Stream:
         return b"".join(pieces)
 
 
-_Sessions = dict[tuple[asyncio.AbstractEventLoop, bool], tuple[AsyncGenerator[aiohttp.ClientSession], Any]]
-
-
 class HttpClient:
-    """`idle_s`: how long a stream may be silent. Connections are limited by the runs that use them, not here.
-
-    Sessions that nobody closed are closed by their event loop: when it ends, or when the client is garbage. For the latter
-    they must not be garbage at the same moment, so they are held from outside.
-    """
+    """`idle_s`: how long a stream may be silent. Connections are limited by the runs that use them, not here. `kept` is where
+    the sessions are, and what else lives as long as the client."""
 
     def __init__(self, *, connect_s: float = 15.0, idle_s: float = 120.0) -> None:
+        self.kept = Kept()
         self._connect_s = connect_s
         self._idle_s = idle_s
-        self._open: _Sessions = {}
-        weakref.finalize(self, self._open.clear).atexit = False
 
     async def send(self, request: Outgoing, max_bytes: int) -> Answer:
         """The answer, whatever its status. TimedOut, TooLarge, Forbidden (an address that is not public), Unavailable."""
@@ -227,22 +232,13 @@ class HttpClient:
     # ---- sessions
 
     async def _session(self, public_only: bool) -> aiohttp.ClientSession:
-        key = asyncio.get_running_loop(), public_only
-        known = self._open.get(key)
-        if known is not None and not known[1].closed:
-            return known[1]
-        for other in [one for one in self._open if one[0].is_closed()]:
-            del self._open[other]
-        holder = _held(self._connect_s, public_only)
-        session = await anext(holder)
-        self._open[key] = holder, session
-        return session
+        return await self.kept.get(
+            ("http", public_only), lambda: _held(self._connect_s, public_only), lambda session: session.closed
+        )
 
     async def aclose(self) -> None:
-        """Close the sessions of the running event loop. Those of others are closed when their loops end."""
-        loop = asyncio.get_running_loop()
-        for key in [key for key in self._open if key[0] is loop]:
-            await self._open.pop(key)[0].aclose()
+        """Close what is open on the running event loop. The rest is closed when other loops end."""
+        await self.kept.aclose()
 
 
 async def _held(connect_s: float, public_only: bool) -> AsyncGenerator[aiohttp.ClientSession]:

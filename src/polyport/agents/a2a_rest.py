@@ -132,8 +132,7 @@ class Rest:
             if isinstance(request, a2a.SendMessageRequest):
                 return a2a_v03_write.rest_send_body(request)
             if isinstance(request, a2a.TaskPushNotificationConfig):
-                config = a2a_v03_write.push_config(request, proto=True)
-                return {"parent": f"tasks/{request.task_id}", "configId": request.id, "config": config}
+                return a2a_v03_write.rest_push_body(request)
         if operation == "SubscribeToTask":
             return None
         if isinstance(request, a2a.CancelTaskRequest):

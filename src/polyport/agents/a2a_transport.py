@@ -1,8 +1,8 @@
 """How an A2A client speaks to one interface of a card: the Binding, and JSON-RPC in versions 1.0 and 0.3 (spec a2a 1.4, 2.1).
 
-Used by `a2a_client`, which knows operations only; HTTP+JSON is in `a2a_rest`. A Binding for another transport (gRPC) has the
-same two methods, and is named in `A2AClient(bindings=...)`. Errors come out as exceptions of `polyport.errors` and
-`wire.a2a_errors`. Nothing is retried here.
+Used by `a2a_client`, which knows operations only; HTTP+JSON is in `a2a_rest`, gRPC in `a2a_grpc`. A Binding for another
+transport has the same two methods, and is named in `A2AClient(bindings=...)`. Errors come out as exceptions of
+`polyport.errors` and `wire.a2a_errors`. Nothing is retried here.
 """
 
 from collections.abc import AsyncGenerator, Callable

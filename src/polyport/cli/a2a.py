@@ -26,7 +26,7 @@ def _common(command: Command) -> Command:
             ),
             click.option(
                 "--binding",
-                type=click.Choice(["JSONRPC", "HTTP+JSON"], case_sensitive=False),
+                type=click.Choice(["JSONRPC", "HTTP+JSON", "GRPC"], case_sensitive=False),
                 help="Speak this one only.",
             ),
             click.option(

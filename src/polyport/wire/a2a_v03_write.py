@@ -138,6 +138,11 @@ def push_config(value: a2a.TaskPushNotificationConfig, proto: bool = False) -> d
     return {"taskId": value.task_id, "pushNotificationConfig": inner}
 
 
+def rest_push_body(value: a2a.TaskPushNotificationConfig) -> dict[str, Any]:
+    """The request of REST and gRPC that makes a configuration."""
+    return {"parent": f"tasks/{value.task_id}", "configId": value.id, "config": push_config(value, proto=True)}
+
+
 def bare_push_config(value: a2a.TaskPushNotificationConfig) -> dict[str, Any]:
     found = {"url": value.url} | _set(id=value.id, token=value.token)
     said = value.authentication

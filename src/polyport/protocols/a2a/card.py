@@ -83,10 +83,13 @@ class Document(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where an app is served: the path below a base URL, and the port of its gRPC server (0: none)."""
+    """Where an app is served: the path below a base URL, the port of its gRPC server (0: none), whether that speaks TLS, and
+    the tenant that names the app there ("" for the first one)."""
 
     path: str
     grpc_port: int = 0
+    grpc_tls: bool = False
+    grpc_tenant: str = ""
 
 
 class Card:
@@ -129,9 +132,9 @@ class Card:
             skills=skills_of(tree, root) if config.skills is None else _checked(config.skills),
         )
 
-    def at_grpc(self, port: int) -> None:
-        """The app is served over gRPC as well, from now on."""
-        self._place = self._place._replace(grpc_port=port)
+    def at_grpc(self, port: int, *, tls: bool = False, tenant: str = "") -> None:
+        """The app is served over gRPC as well, from now on; see Place."""
+        self._place = self._place._replace(grpc_port=port, grpc_tls=tls, grpc_tenant=tenant)
         self._kept.clear()
 
     # ---- the public card
@@ -163,11 +166,20 @@ class Card:
         for version in self._settings.versions:
             for binding in BINDINGS if base else ():
                 found.append(AgentInterface(url=url, protocol_binding=binding, protocol_version=version))
-            if self._place.grpc_port:
-                host = f"{_host(base)}:{self._place.grpc_port}"
-                at = host if version != "0.3" else f"http://{host}"
-                found.append(AgentInterface(url=at, protocol_binding="GRPC", protocol_version=version))
+            over_grpc = self._over_grpc(base, version)
+            if over_grpc is not None:
+                found.append(over_grpc)
         return structs.replace(card, supported_interfaces=found)
+
+    def _over_grpc(self, base: str, version: str) -> AgentInterface | None:
+        """The gRPC interface of a version. 0.3 has no tenants, so only an app that needs none is there."""
+        place, old = self._place, version == "0.3"
+        if not place.grpc_port or (old and place.grpc_tenant):
+            return None
+        url = f"{_host(base)}:{place.grpc_port}"
+        if old:
+            url = f"{'https' if place.grpc_tls else 'http'}://{url}"
+        return AgentInterface(url=url, protocol_binding="GRPC", protocol_version=version, tenant=place.grpc_tenant)
 
     def _signed(self, card: AgentCard) -> AgentCard:
         return a2a_sign.sign(card, self.config.keys, self.config.jku) if self.config.keys else card

@@ -5,17 +5,21 @@ and ProtoJSON on this side. Service parameters and credentials come as metadata,
 """
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+import anyio.to_thread
 import grpc
 import grpc.aio
+from msgspec import structs
 
 from polyport.codec import encode
 from polyport.data.limits import Limits
 from polyport.errors import ConfigError
+from polyport.protocols.a2a.calls import CallContext
 from polyport.protocols.a2a.edge import V03, V1, Edge, call_of, echo, told
 from polyport.protocols.a2a.fold import Update
 from polyport.protocols.a2a.grpc_methods import METHODS, Method
@@ -38,32 +42,50 @@ STOP_S = 2.0
 
 
 class Behind(NamedTuple):
-    """What stands behind the server."""
+    """What stands behind the server; `edges` has the apps by name, the first one is for calls that name none."""
 
-    edge: Edge
+    edges: Mapping[str, Edge]
     guard: Callable[[], Guard]
     limits: Limits
     seams: Seams
 
+    @property
+    def first(self) -> Edge:
+        return next(iter(self.edges.values()))
+
+    def routed(self, asked: Any) -> tuple[Edge, Any]:
+        """The app that a request is for, and the request as that app gets it. All apps have one address, so where there are
+        several the tenant begins with the app, as its card says: `app` or `app/tenant` (spec a2a 1.2, `tenant`)."""
+        app, _, tenant = asked.tenant.partition("/")
+        if len(self.edges) > 1 and app in self.edges:
+            return self.edges[app], structs.replace(asked, tenant=tenant)
+        return self.first, asked
+
 
 class GrpcServer:
-    """Serves one app at `listen`, `host:port`; port 0 takes a free one, `port` says which."""
+    """Serves apps at `listen`, `host:port`; port 0 takes a free one, `port` says which. `tls` are the files of a certificate
+    (with its chain) and its private key, in PEM."""
 
-    def __init__(self, listen: str, behind: Behind) -> None:
+    def __init__(self, listen: str, behind: Behind, tls: tuple[str | Path, str | Path] | None = None) -> None:
         self._listen = listen
         self._behind = behind
+        self._tls = tls
         self.port = 0
 
     @asynccontextmanager
     async def serving(self) -> AsyncGenerator[None]:
-        """Take calls inside the block. ConfigError when the address cannot be had."""
+        """Take calls inside the block. ConfigError when the address cannot be had, or the certificate not be read."""
         limits = self._behind.limits
         server: Any = grpc.aio.server(
             options=[("grpc.max_receive_message_length", limits.body_bytes)], maximum_concurrent_rpcs=limits.max_runs
         )
         server.add_generic_rpc_handlers((_Handlers(self._behind),))
+        credentials = await anyio.to_thread.run_sync(_credentials, *self._tls) if self._tls is not None else None
         try:
-            self.port = server.add_insecure_port(self._listen)
+            if credentials is None:
+                self.port = server.add_insecure_port(self._listen)
+            else:
+                self.port = server.add_secure_port(self._listen, credentials)
         except RuntimeError as error:
             raise ConfigError(f"gRPC cannot listen on {self._listen}: {error}") from None
         await server.start()
@@ -71,6 +93,13 @@ class GrpcServer:
             yield
         finally:
             await server.stop(STOP_S)
+
+
+def _credentials(certificate: str | Path, key: str | Path) -> Any:
+    try:
+        return grpc.ssl_server_credentials([(Path(key).read_bytes(), Path(certificate).read_bytes())])
+    except OSError as error:
+        raise ConfigError(f"grpc_tls: cannot read {error.filename}: {error.strerror}") from None
 
 
 class _Handlers(grpc.GenericRpcHandler):
@@ -102,23 +131,27 @@ class _Call:
 
     async def unary(self, wire: bytes, context: Any) -> bytes:
         request = self._request(context)
-        return await self._guarded(request, context, lambda: self._answer(wire, request, context))
+        return await self._guarded(wire, request, context, self._answer)
 
     async def stream(self, wire: bytes, context: Any) -> None:
         request = self._request(context)
-        await self._guarded(request, context, lambda: self._frames(wire, request, context))
+        await self._guarded(wire, request, context, self._frames)
 
-    async def _guarded(self, request: Request, context: Any, work: Callable[[], Awaitable[Any]]) -> Any:
-        """What `work` gives, for a caller who may call; errors become the status of the call."""
+    async def _guarded(
+        self, wire: bytes, request: Request, context: Any, work: Callable[[Edge, Request, Any, Any], Awaitable[Any]]
+    ) -> Any:
+        """What `work` gives for the app and the request, if the caller may call it; errors become the status of the call."""
         guard = self._behind.guard()
         try:
             request.caller = await guard.admit(request)
-            await request.use(self._behind.edge.handler.app)
+            asked = self._method.read(a2a_proto.to_json(f"{self._method.package}.{self._method.takes}", wire))
+            edge, asked = self._behind.routed(asked)
+            await request.use(edge.handler.app)
             with guard.callers.open(request):
-                return await work()
+                return await work(edge, request, context, asked)
         except Exception as raised:  # noqa: BLE001  the caller is told, and the log
             error = told(raised, request)
-        status = row(error, self._behind.edge.codes)
+        status = row(error, self._behind.first.codes)
         code = grpc.StatusCode[status.grpc]
         number: int = code.value[0]
         body = a2a_proto.status(number, text(error), details(error))
@@ -126,28 +159,25 @@ class _Call:
             body = a2a_proto.status(number, text(error)[:1000], details(error)[:1])
         await context.abort(code, text(error)[:1000], trailing_metadata=((DETAILS, body),))
 
-    async def _enter(self, wire: bytes, request: Request, context: Any) -> tuple[Any, Any]:
-        """The call and its request. The extensions that are active are echoed at once."""
-        edge = self._behind.edge
+    async def _enter(self, edge: Edge, request: Request, context: Any) -> CallContext:
+        """Who calls, and how. The extensions that are active are echoed at once."""
         call = call_of(edge, request, self._spoken)
-        asked = self._method.read(a2a_proto.to_json(f"{self._method.package}.{self._method.takes}", wire))
         headers = echo(edge, call)
         if headers:
             await context.send_initial_metadata(tuple((n.decode(), v.decode("latin-1")) for n, v in headers))
-        return call, asked
+        return call
 
-    async def _answer(self, wire: bytes, request: Request, context: Any) -> bytes:
-        call, asked = await self._enter(wire, request, context)
-        edge = self._behind.edge
+    async def _answer(self, edge: Edge, request: Request, context: Any, asked: Any) -> bytes:
+        call = await self._enter(edge, request, context)
         found = await UNARY[self._method.operation].run(edge.handler, call, asked)
         if isinstance(found, AgentCard):
             found = edge.card.completed(found)
         old = self._spoken == V03
         return self._written(encode(a2a_v03.rest_result(found) if old else {} if found is None else found))
 
-    async def _frames(self, wire: bytes, request: Request, context: Any) -> None:
-        call, asked = await self._enter(wire, request, context)
-        opened = STREAMING[self._method.operation].open(self._behind.edge.handler, call, asked)
+    async def _frames(self, edge: Edge, request: Request, context: Any, asked: Any) -> None:
+        call = await self._enter(edge, request, context)
+        opened = STREAMING[self._method.operation].open(edge.handler, call, asked)
         async with opened as stream, aclosing(stream.batches()) as batches:
             async for updates in batches:
                 for update in updates:

@@ -7,6 +7,7 @@ first app is also served where there is one only: at `/`, `/a2a`, `/a2a/v1/invok
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Protocol, TypeVar, cast
 from urllib.parse import quote
 
@@ -48,7 +49,8 @@ class A2a:
 
     - `tasks` is where tasks are kept; beside the sessions without it.
     - `push` lets callers have push notifications.
-    - `grpc` is the address, `host:port`, of a gRPC server for the first app.
+    - `grpc` is the address, `host:port`, of a gRPC server; several apps are told apart by tenant there, as their cards say.
+      `grpc_tls` are the files of its certificate and private key.
     - `recover` goes on, at start, with the tasks of a process that died; only one process may.
     - `stream_s` is how long a stream may last, None without a limit.
     - `status_codes` "1.0.0" is for clients of that version.
@@ -60,6 +62,7 @@ class A2a:
     tasks: TaskStore | None = None
     push: PushSettings | None = None
     grpc: str = ""
+    grpc_tls: tuple[str | Path, str | Path] | None = None
     recover: bool = True
     stream_s: float | None = None
     status_codes: str = CODES[0]
@@ -84,7 +87,7 @@ class A2aServer:
             )
         self.edges = {name: self._edge(name) for name in parts.trees}
         self._first = next(iter(self.edges.values()))
-        self.grpc = _grpc(options.grpc, self._first, parts) if options.grpc else None
+        self.grpc = _grpc(options, self.edges, parts) if options.grpc else None
 
     def _edge(self, app: str) -> Edge:
         options, parts = self.options, self._parts
@@ -162,7 +165,9 @@ class A2aServer:
             yield
             return
         async with self.grpc.serving():
-            self._first.card.at_grpc(self.grpc.port)
+            for app, edge in self.edges.items():
+                tenant = "" if edge is self._first else app
+                edge.card.at_grpc(self.grpc.port, tls=self.options.grpc_tls is not None, tenant=tenant)
             yield
 
 
@@ -191,12 +196,12 @@ class Grpc(Protocol):
     def serving(self) -> AbstractAsyncContextManager[None]: ...
 
 
-def _grpc(listen: str, edge: Edge, parts: Parts) -> Grpc:
+def _grpc(options: A2a, edges: Mapping[str, Edge], parts: Parts) -> Grpc:
     try:
         from polyport.protocols.a2a.grpc import Behind, GrpcServer  # an optional dependency
     except ModuleNotFoundError as error:
         raise ConfigError(f"A2A over gRPC needs the package {error.name!r}: pip install grpcio protobuf") from None
-    return GrpcServer(listen, Behind(edge, parts.guard, parts.limits, parts.seams))
+    return GrpcServer(options.grpc, Behind(edges, parts.guard, parts.limits, parts.seams), options.grpc_tls)
 
 
 def task_store(stores: Stores, seams: Seams) -> TaskStore:
