@@ -133,8 +133,6 @@ def _range(source: str, *numbers: int | tuple[int, int]) -> list[str]:
 
 
 OPEN: dict[str, list[str]] = {
-    "the workflow graph engine is not built yet": _range("core", 39, (89, 100), (104, 108), 110),
-    "resume detection: covered in part by the stories of approvals and long-running calls": _range("core", 40, 41),
     "launchers: issue 5": _range("rest", (124, 127)),
     "deployment: issue 5": ["FR-235"],
     "PostgreSQL and the cluster are later work": ["FR-049", *_range("T", (106, 108), 110)],
@@ -160,6 +158,36 @@ DIVERGENCES: dict[str, tuple[str, str, str]] = {
     "core section 2.3": ("text beside an answer is a fresh run", "an approval goes on where it was", "FR-123"),
     "core section 3.14": ("output_key on every event", "once, on the final answer", "12.23"),
     "core section 4.1": ("a nested escalation ends outer loops", "the innermost loop only", "FR-114"),
+    "core section 4.2": (
+        "a chat agent that does not follow START is a build error",
+        "it works on its input, in an isolation scope of its own, as a single_turn one does",
+        "chat is our default mode, and nothing is ambiguous",
+    ),
+    "core section 4.3": (
+        "tool nodes go past plugins and approvals; {result: x} is the output; events inside a worker are suppressed",
+        "a tool call like every other; x is the output; all events are shown, with paths of their own",
+        "12.18, 12.26",
+    ),
+    "core section 4.4": (
+        "only `routes` route; what a workflow came to is an `output` only",
+        "a plain text, number or bool routes as well; what a whole workflow came to is also said as text",
+        "a model or a human can choose the way; clients of every protocol see the result",
+    ),
+    "core section 4.6": (
+        "the answer is the output of agent and tool nodes, too; it never takes a routed edge",
+        "these go on where they were; an answer may choose the route",
+        "12.15, 12.16",
+    ),
+    "core section 4.7": (
+        "the state of a graph is guessed from paths, authors and outputs",
+        "read from a sealed journal in the events; a nested workflow goes on inside",
+        "12.15, 12.17",
+    ),
+    "core section 4.8": (
+        "children run any node, and LLM children run again after a pause",
+        "agents and tools are named in uses=; no child that is done runs again",
+        "12.15; an approval must find its agent",
+    ),
     "core section 3.15": (
         "a root with a task child always answers",
         "only while a task is open",
