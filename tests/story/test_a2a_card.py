@@ -2,15 +2,19 @@
 
 import base64
 import json
+import stat
+from pathlib import Path
 from typing import Any
 
 import pytest
 import rfc8785
+from click.testing import CliRunner
 from joserfc import jwk, jws
 from joserfc.errors import JoseError
 from msgspec import structs
 
 from polyport import Agent, App, LlmAgent, LoopAgent, ParallelAgent, SequentialAgent, make_tool
+from polyport.cli.main import main
 from polyport.errors import ConfigError
 from polyport.protocols.a2a.card import CardConfig
 from polyport.protocols.a2a.mount import A2a
@@ -171,6 +175,32 @@ async def test_T006_T007_T008_signatures():
         assert (await client.get(CARD, headers={**V10, "if-none-match": response.headers["etag"]})).status == 304
 
 
+async def test_T006_the_command_that_makes_a_key(tmp_path: Path):
+    file = tmp_path / "my key.jwk"
+    done = CliRunner().invoke(main, ["a2a", "key", str(file)])
+    assert done.exit_code == 0, done.output
+    (public,) = json.loads(done.stdout)["keys"]
+    assert (public["kid"], public["alg"], "d" in public) == ("my key", "ES256", False)
+    assert "jwks.json" in done.stderr and str(file) in done.stderr
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    card = await card_of(llm(), card=CardConfig(keys=[file]))
+    assert checked(card, public) and a2a_sign.verify(card, [public]) == "my key"
+    before = file.read_bytes()
+    again = CliRunner().invoke(main, ["a2a", "key", str(file), "--alg", "Ed25519"])
+    assert again.exit_code == 1 and "is there already" in again.output and file.read_bytes() == before
+    nowhere = CliRunner().invoke(main, ["a2a", "key", str(tmp_path / "no" / "key"), "--kid", "x"])
+    assert nowhere.exit_code == 1 and "cannot make" in nowhere.output
+
+
+@pytest.mark.parametrize(("text", "match"), [(None, "cannot read"), ("no json", "polyport a2a key"), ("[1]", "a JWK")])
+def test_a2a_a_file_that_holds_no_key_is_found_at_start(tmp_path: Path, text: str | None, match: str):
+    file = tmp_path / "k"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(ConfigError, match=match):
+        App(llm(), protocols=[A2a(card=CardConfig(keys=[str(file)]))])
+
+
 async def test_a2a_a_key_that_cannot_sign_is_found_at_start():
     with pytest.raises(ConfigError, match="kid"):
         App(llm(), protocols=[A2a(card=CardConfig(keys=[{"kty": "oct", "k": "AAAA"}]))])
@@ -242,8 +272,10 @@ async def test_FR_184_the_card_is_below_every_url_where_it_is_looked_for(path: s
 
 
 async def test_a2a_urls_behind_proxies_and_sub_paths():
-    async def url(headers: dict[str, str], root: str = "", **options: Any) -> str:
-        app = App(llm(), protocols=[A2a(**options)], guard=Guard(["*"], ["*"], trusted_proxy=True))
+    trusting = Guard(["*"], ["*"], trusted_proxy=True)
+
+    async def url(headers: dict[str, str], root: str = "", guard: Guard = trusting, **options: Any) -> str:
+        app = App(llm(), protocols=[A2a(**options)], guard=guard)
 
         async def mounted(scope: Any, receive: Any, send: Any) -> None:
             await app.asgi({**scope, "root_path": root} if scope["type"] == "http" else scope, receive, send)
@@ -256,6 +288,12 @@ async def test_a2a_urls_behind_proxies_and_sub_paths():
     proxied = {"x-forwarded-host": "public.test", "x-forwarded-proto": "https"}
     assert await url(proxied) == "https://public.test/a2a/app"
     assert await url(proxied, "/agents/x") == "https://public.test/agents/x/a2a/app"
+    behind = {**proxied, "x-forwarded-prefix": "/team-a/agents/"}
+    assert await url(behind) == "https://public.test/team-a/agents/a2a/app"
+    assert await url(behind, "/x") == "https://public.test/team-a/agents/x/a2a/app"
+    assert await url(behind, guard=Guard(["*"], ["*"])) == "http://localhost/a2a/app", "no proxy is trusted"
+    for odd in ("//evil.test", "x", "/a?b", "/a#b", "/a/../b", "/a b", "/%0d\x7f", "/" + "a/" * 40):
+        assert await url({**proxied, "x-forwarded-prefix": odd}) == "https://public.test/a2a/app", odd
     fixed = CardConfig(url="https://fixed.test/base/")
     assert await url(proxied, card=fixed) == "https://fixed.test/base/a2a/app"
 

@@ -126,3 +126,23 @@ def subscribe(**options: Any) -> None:
     from polyport.cli.a2a_calls import run
 
     run("subscribe", options)
+
+
+@a2a.command()
+@click.argument("file", default="card-key.jwk", metavar="[FILE]")
+@click.option("--kid", metavar="NAME", help="What cards call the key; the file's name without this.")
+@click.option(
+    "--alg",
+    type=click.Choice(["ES256", "ES384", "ES512", "Ed25519"]),
+    default="ES256",
+    show_default=True,
+    help="How it signs.",
+)
+def key(file: str, kid: str | None, alg: str) -> None:
+    """Make a key that signs your agent's card.
+
+    The private key goes to FILE (card-key.jwk), which must be new; the public one, a JWK Set, to standard output.
+    """
+    from polyport.cli.a2a_key import make
+
+    make(file, kid, alg)

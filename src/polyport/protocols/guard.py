@@ -37,6 +37,8 @@ _EXPOSE: Header = (
 _DEFAULT_PORT = {"http": ":80", "https": ":443"}
 _WEB_SCHEME = {"ws": "http", "wss": "https"}
 _FORWARDED = re.compile(r'(?:^|[;\s])(host|proto)="?([^";,\s]+)"?', re.IGNORECASE)
+_PREFIX = re.compile(r"(?:/(?!\.\.?(?:/|$))[\w.~!$&'()*+,;=:@%-]+){0,16}", re.ASCII)
+"""A path as it may stand in front of ours; anything else in X-Forwarded-Prefix counts as nothing."""
 _KEEP = 256
 """How many accepted Host values are remembered."""
 
@@ -158,6 +160,12 @@ class Guard:
             host = _first(request.header("x-forwarded-host")) or forwarded.get("host", "") or host
             scheme = _first(request.header("x-forwarded-proto")) or forwarded.get("proto", "") or scheme
         return _normal_origin(f"{scheme}://{host}")
+
+    def public_base(self, request: Request) -> str:
+        """The URL of the app's root as the client knows it, without a slash at its end: `public_origin`, the path that a
+        trusted proxy took away (X-Forwarded-Prefix), and where the app is mounted."""
+        prefix = _first(request.header("x-forwarded-prefix")).rstrip("/") if self._trusted_proxy else ""
+        return self.public_origin(request) + (prefix if _PREFIX.fullmatch(prefix) else "") + request.prefix
 
     def _good_host(self, host: str) -> bool:
         if host in self._hosts:

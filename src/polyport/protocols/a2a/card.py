@@ -9,9 +9,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import format_datetime, parsedate_to_datetime
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+import msgspec
 from msgspec import structs
 
 from polyport.codec import encode
@@ -49,7 +51,7 @@ class CardConfig:
 
     - `url` is the base URL of this server for its callers; without it that of each request counts.
     - `skills` replaces those that are made from the agent and its tools.
-    - `keys` are private JWKs (`polyport.wire.a2a_sign.new_key`); the card has a signature by each.
+    - `keys` are private JWKs, or the files that hold them (`polyport a2a key`); the card has a signature by each.
     - `extended(call, card)` gives the card for one caller, or None; True is the capability without a card. It is for
       authenticated callers only, unless `extended_for_all`.
     - `union` adds the members of 0.3; None does when 0.3 is served, but not for a reader whose A2A-Version is another.
@@ -67,7 +69,7 @@ class CardConfig:
     skills: Sequence[AgentSkill] | None = None
     security_schemes: Mapping[str, SecurityScheme] | None = None
     security_requirements: Sequence[SecurityRequirement] = ()
-    keys: Sequence[a2a_sign.Jwk] = ()
+    keys: Sequence[a2a_sign.Jwk | str | Path] = ()
     jku: str = ""
     max_age_s: int = 300
     extended: Callable[..., Any] | bool = False
@@ -105,8 +107,9 @@ class Card:
         self._plain = self._make(tree, push)
         self._kept: dict[tuple[str, bool], Document] = {}
         self._base = config.url.rstrip("/")
-        if config.keys:
-            a2a_sign.sign(self._plain, config.keys, config.jku)  # a key that cannot sign is found now
+        self.keys = [_key(key) for key in config.keys]
+        """Those that sign, private."""
+        self._signed(self._plain)  # a key that cannot sign is found now
 
     def _make(self, tree: AgentTree, push: bool) -> AgentCard:
         config, root = self.config, tree.root
@@ -153,10 +156,10 @@ class Card:
     def _document(self, base: str, union: bool) -> Document:
         card = self._located(self._plain, base)
         digest = hashlib.blake2b(encode(card), digest_size=12)
-        digest.update(repr((union, self.config.jku, [key.get("kid") for key in self.config.keys])).encode())
+        digest.update(repr((union, self.config.jku, [key.get("kid") for key in self.keys])).encode())
         card = self._signed(card)
         # Two signatures of the same text differ, and are worth the same: that is a weak validator.
-        etag = f'{"W/" if self.config.keys else ""}"{digest.hexdigest()}"'
+        etag = f'{"W/" if self.keys else ""}"{digest.hexdigest()}"'
         return Document(encode(union_card(card) if union else card), etag.encode())
 
     def _located(self, card: AgentCard, base: str) -> AgentCard:
@@ -182,7 +185,7 @@ class Card:
         return AgentInterface(url=url, protocol_binding="GRPC", protocol_version=version, tenant=place.grpc_tenant)
 
     def _signed(self, card: AgentCard) -> AgentCard:
-        return a2a_sign.sign(card, self.config.keys, self.config.jku) if self.config.keys else card
+        return a2a_sign.sign(card, self.keys, self.config.jku) if self.keys else card
 
     # ---- headers
 
@@ -228,6 +231,18 @@ class Card:
         """An extended card with its place and signatures, for a caller who came by `base`, if that is known."""
         base = self.config.url.rstrip("/") or base or self._base
         return self._signed(card if card.supported_interfaces else self._located(card, base))
+
+
+def _key(given: a2a_sign.Jwk | str | Path) -> a2a_sign.Jwk:
+    """A key, read if it is in a file. ConfigError."""
+    if not isinstance(given, str | Path):
+        return given
+    try:
+        return msgspec.json.decode(Path(given).read_bytes(), type=dict[str, Any])
+    except OSError as error:
+        raise ConfigError(f"CardConfig.keys: cannot read {given}: {error.strerror}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise ConfigError(f"CardConfig.keys: {given} is not a JWK; make one with: polyport a2a key FILE") from None
 
 
 def _checked(skills: Collection[AgentSkill]) -> list[AgentSkill]:

@@ -50,7 +50,7 @@ class CardRoutes:
     async def keys(self, request: Request, send: Send) -> None:
         """The public keys as a JWK Set; 404 when the card is not signed."""
         card = self._find(request).card
-        if not card.config.keys:
+        if not card.keys:
             raise NotFound("this agent's card is not signed")
-        body = encode(a2a_sign.public_keys(card.config.keys))
+        body = encode(a2a_sign.public_keys(card.keys))
         await send_body(send, 200, body, (JSON, (b"cache-control", card.cache_control)))

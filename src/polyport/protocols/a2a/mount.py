@@ -137,7 +137,7 @@ class A2aServer:
         return edge
 
     def _base(self, request: Request) -> str:
-        return self._parts.guard().public_origin(request) + request.prefix
+        return self._parts.guard().public_base(request)
 
     # ---- life
 
