@@ -8,7 +8,7 @@ from opentelemetry import _logs, trace
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk.trace import TracerProvider
 
-from polyport import App, LlmAgent, ModelResponse
+from polyport import App, LlmAgent, ModelResponse, Plugin
 from polyport.data.content import model_text
 from polyport.data.model import Usage
 from polyport.errors import ConfigError
@@ -26,7 +26,7 @@ def weather(city: str) -> str:
     return f"sunny in {city}"
 
 
-def agent(*steps: Any, name: str = "root") -> LlmAgent:
+def agent(*steps: Any, name: str = "top") -> LlmAgent:
     steps = steps or (ModelResponse(content=model_text("thinking"), usage_metadata=USAGE, finish_reason="STOP"),)
     return LlmAgent(name=name, model=ScriptedModel(*steps, name="mock"), tools=[weather])
 
@@ -58,14 +58,14 @@ def check_page_takes(spans: list[dict[str, Any]]) -> None:
             assert attributes["gen_ai.conversation.id"]
 
 
-@pytest.mark.parametrize("prefix", ["", "/dev/apps/root", "/api", "/api/dev/apps/root"])
+@pytest.mark.parametrize("prefix", ["", "/dev/apps/top", "/api", "/api/dev/apps/top"])
 async def test_rest_101_102_FR_225_traces_of_a_session_and_of_an_event(prefix: str):
     async with debugging(with_tool()) as talk:
         events = await talk.run()
         spans = await get(talk, f"{prefix}/debug/trace/session/s1")
         check_page_takes(spans)
         assert [span["name"] for span in spans] == [
-            "invoke_agent root",
+            "invoke_agent top",
             "generate_content mock",
             "execute_tool weather",
             "generate_content mock",
@@ -98,15 +98,15 @@ async def test_rest_100_FR_225_unknown_ids():
 async def test_rest_105_no_debug_routes_unless_asked_for():
     app = App(agent())
     async with connect(app) as client:
-        talk = Talk(client, "root", app)
+        talk = Talk(client, "top", app)
         await talk.create()
         events = await talk.run()
         for path in (
             f"/debug/trace/{events[0]['id']}",
             "/debug/trace/session/s1",
-            f"/dev/apps/root/debug/trace/{events[0]['id']}",
-            "/dev/apps/root/debug/trace/session/s1",
-            "/dev/apps/root/build_graph",
+            f"/dev/apps/top/debug/trace/{events[0]['id']}",
+            "/dev/apps/top/debug/trace/session/s1",
+            "/dev/apps/top/build_graph",
             f"{talk.path}/events/{events[0]['id']}/graph",
         ):
             assert (await client.get(path)).status == 404
@@ -140,9 +140,9 @@ async def test_FR_225_traces_are_seen_also_with_providers_of_ones_own():
     async with debugging(agent("one"), Debug(telemetry=telemetry.plugin)) as talk:
         await talk.run()
         spans = await get(talk, "/debug/trace/session/s1")
-        assert [span["name"] for span in spans] == ["invoke_agent root", "generate_content mock"]
+        assert [span["name"] for span in spans] == ["invoke_agent top", "generate_content mock"]
         assert len(spans[1]["logs"]) == 3
-    assert telemetry.tree() == ["invoke_agent root", "  generate_content mock"]
+    assert telemetry.tree() == ["invoke_agent top", "  generate_content mock"]
     assert len(telemetry.logs()) == 3
 
 
@@ -166,7 +166,7 @@ async def test_traces_of_several_runs_and_sessions():
         await other.create()
         await other.run()
         spans = await get(talk, "/debug/trace/session/s1")
-        assert [span["name"] for span in spans] == ["invoke_agent root", "generate_content mock"] * 2
+        assert [span["name"] for span in spans] == ["invoke_agent top", "generate_content mock"] * 2
         assert len({span["trace_id"] for span in spans}) == 2
         assert len(await get(talk, "/debug/trace/session/s2")) == 2
 
@@ -221,12 +221,12 @@ async def test_a_run_belongs_to_the_trace_of_the_request():
     telemetry = Telemetry()
     app = App(agent("one", "two"), plugins=[telemetry.plugin])
     async with connect(app) as client:
-        talk = Talk(client, "root", app)
+        talk = Talk(client, "top", app)
         await talk.create()
         parent = f"00-{'ab' * 16}-{'cd' * 8}-01"
         for headers in ({"traceparent": parent}, {}):
             assert (await client.post("/run", json=talk.body(), headers=headers)).status == 200
-        first, second = (span for span in telemetry.spans() if span.name == "invoke_agent root")
+        first, second = (span for span in telemetry.spans() if span.name == "invoke_agent top")
         assert first.parent is not None and first.context is not None
         assert (first.context.trace_id, first.parent.span_id) == (int("ab" * 16, 16), int("cd" * 8, 16))
         assert first.parent.is_remote
@@ -238,11 +238,11 @@ async def test_a_broken_traceparent_is_nobodys(bad: str):
     telemetry = Telemetry()
     app = App(agent("one"), plugins=[telemetry.plugin])
     async with connect(app) as client:
-        talk = Talk(client, "root", app)
+        talk = Talk(client, "top", app)
         await talk.create()
         headers = [("traceparent", bad.encode("latin-1").decode("latin-1")), ("content-type", "application/json")]
         assert (await client.post("/run", json=talk.body(), headers=dict(headers))).status == 200
-        assert telemetry.span("invoke_agent root").parent is None
+        assert telemetry.span("invoke_agent top").parent is None
 
 
 async def test_the_page_gets_a_root_also_when_the_caller_has_a_span_around_it():
@@ -262,12 +262,14 @@ async def test_a_trace_follows_a_run_that_is_detached():
         run = talk.server.runs.get(response.json()["invocationId"])
         assert run is not None
         await run.wait()
-        assert telemetry.span("invoke_agent root").parent is not None
+        assert telemetry.span("invoke_agent top").parent is not None
 
 
 async def test_debug_refuses_sizes_that_make_no_sense():
     with pytest.raises(ConfigError, match="capacity of Debug is 0"):
         Debug(capacity=0)
+    with pytest.raises(ConfigError, match="telemetry of Debug is a Plugin"):
+        Debug(telemetry=Plugin())
     with pytest.raises(ConfigError, match="capture_content"):
         Debug(telemetry=Telemetry().plugin, capture_content=True)
 
@@ -280,11 +282,11 @@ async def test_a_run_inside_a_run_belongs_to_its_own_session():
         """Asks another app."""
         return (await inner.ask("hi", user="somebody", session="s2")).text
 
-    root = LlmAgent(name="root", model=ScriptedModel(call("delegate", {}, "c1"), "done", name="mock"), tools=[delegate])
+    root = LlmAgent(name="top", model=ScriptedModel(call("delegate", {}, "c1"), "done", name="mock"), tools=[delegate])
     async with debugging(root, Debug(telemetry=telemetry.plugin)) as talk:
         await talk.run()
         spans = await get(talk, "/debug/trace/session/s1")
-        assert "invoke_agent root" in [span["name"] for span in spans]
+        assert "invoke_agent top" in [span["name"] for span in spans]
         assert "invoke_agent inner" not in [span["name"] for span in spans]
         spans = await get(talk, "/debug/trace/session/s2")
         assert [span["name"] for span in spans] == ["invoke_agent inner", "generate_content mock"]
@@ -296,7 +298,7 @@ async def test_the_trace_of_one_request_is_not_that_of_the_next_in_the_same_task
     telemetry = Telemetry()
     app = App(agent("one", "two"), plugins=[telemetry.plugin])
     async with connect(app) as client:
-        talk = Talk(client, "root", app)
+        talk = Talk(client, "top", app)
         await talk.create()
         for headers in ([(b"traceparent", f"00-{'ab' * 16}-{'cd' * 8}-01".encode())], []):
             body = json.dumps(talk.body()).encode()
@@ -312,5 +314,5 @@ async def test_the_trace_of_one_request_is_not_that_of_the_next_in_the_same_task
                 assert message.get("status", 200) == 200
 
             await app.asgi(scope, receive, send)
-    first, second = (span for span in telemetry.spans() if span.name == "invoke_agent root")
+    first, second = (span for span in telemetry.spans() if span.name == "invoke_agent top")
     assert first.parent is not None and second.parent is None

@@ -54,32 +54,32 @@ async def event_dot(talk: Any, event: dict[str, Any], prefix: str = "", query: s
 
 @pytest.mark.parametrize("prefix", ["", "/dev", "/api", "/api/dev"])
 async def test_rest_103_the_picture_of_an_event(prefix: str):
-    root = llm("root", call("weather", {"city": "Rome"}, "c1"), "Sunny.", tools=[weather, other])
+    root = llm("top", call("weather", {"city": "Rome"}, "c1"), "Sunny.", tools=[weather, other])
     async with debugging(root) as talk:
         called, answered, said = await talk.run()
         dot = await event_dot(talk, said, prefix)
         assert dot.startswith("digraph AgentGraph")
         assert 'bgcolor="#333537" rankdir=LR' in dot
         assert nodes(dot) == {
-            "root": {"label": "🤖 root", "shape": "ellipse", "style": "filled", "color": DONE, "fontcolor": GREY},
+            "top": {"label": "🤖 top", "shape": "ellipse", "style": "filled", "color": DONE, "fontcolor": GREY},
             "weather": {"label": "🔧 weather", "shape": "box", "style": "rounded", "color": GREY, "fontcolor": GREY},
             "other": {"label": "🔧 other", "shape": "box", "style": "rounded", "color": GREY, "fontcolor": GREY},
         }
         plain = {"color": GREY, "arrowhead": "none"}
-        assert edges(dot) == {("root", "weather"): plain, ("root", "other"): plain}
+        assert edges(dot) == {("top", "weather"): plain, ("top", "other"): plain}
 
         dot = await event_dot(talk, called, prefix)
-        assert {name for name, node in nodes(dot).items() if node["color"] == DONE} == {"root", "weather"}
-        assert edges(dot) == {("root", "weather"): {"color": WENT, "arrowhead": "normal"}, ("root", "other"): plain}
+        assert {name for name, node in nodes(dot).items() if node["color"] == DONE} == {"top", "weather"}
+        assert edges(dot) == {("top", "weather"): {"color": WENT, "arrowhead": "normal"}, ("top", "other"): plain}
 
         dot = await event_dot(talk, answered, prefix)
-        assert {name for name, node in nodes(dot).items() if node["color"] == DONE} == {"root", "weather"}
+        assert {name for name, node in nodes(dot).items() if node["color"] == DONE} == {"top", "weather"}
         back = {"color": WENT, "arrowhead": "normal", "dir": "back"}
-        assert edges(dot) == {("root", "weather"): back, ("root", "other"): plain}
+        assert edges(dot) == {("top", "weather"): back, ("top", "other"): plain}
 
 
 async def test_rest_103_what_is_not_there_is_404():
-    async with debugging(llm("root", "hi")) as talk:
+    async with debugging(llm("top", "hi")) as talk:
         (event,) = await talk.run()
         assert (await get(talk, f"{talk.path}/events/nope/graph", status=404))["error"] == "event not found"
         await get(talk, talk.path.replace("s1", "s9") + f"/events/{event['id']}/graph", status=404)
@@ -87,7 +87,7 @@ async def test_rest_103_what_is_not_there_is_404():
 
 
 async def test_the_picture_of_an_event_is_its_users():
-    async with debugging(llm("root", "hi"), auth=Said()) as talk:
+    async with debugging(llm("top", "hi"), auth=Said()) as talk:
         headers = {"x-user": "u1"}
         assert (await talk.client.post(talk.path, headers=headers)).status == 200
         (event,) = (await talk.client.post("/run", json=talk.body(), headers=headers)).json()
@@ -177,17 +177,17 @@ async def test_names_cannot_break_out_of_a_picture():
 
     tool = make_tool(plain)
     tool.name = 'a"]; evil [label="\\\n'
-    async with debugging(llm("root", tools=[tool])) as talk:
-        dot = (await get(talk, "/dev/apps/root/graph"))["dotSrc"]
+    async with debugging(llm("top", tools=[tool])) as talk:
+        dot = (await get(talk, "/dev/apps/top/graph"))["dotSrc"]
         assert "evil" in dot
         assert len(nodes(dot)) == 2 and len(edges(dot)) == 1
 
 
 async def test_an_agent_that_is_a_tool_is_a_tool():
-    async with debugging(llm("root", tools=[AgentTool(llm("helper"))])) as talk:
-        dot = (await get(talk, "/dev/apps/root/graph"))["dotSrc"]
+    async with debugging(llm("top", tools=[AgentTool(llm("helper"))])) as talk:
+        dot = (await get(talk, "/dev/apps/top/graph"))["dotSrc"]
         assert nodes(dot)["helper"]["shape"] == "box"
-        assert set(edges(dot)) == {("root", "helper")}
+        assert set(edges(dot)) == {("top", "helper")}
 
 
 async def test_empty_flows_are_drawn():
@@ -239,11 +239,11 @@ async def test_the_picture_of_a_workflow():
 
 
 async def test_rest_104_a_workflow_has_its_graph_in_the_tree():
-    async with debugging(SequentialAgent(name="root", sub_agents=[flow(), llm("last")])) as talk:
-        built = (await get(talk, "/dev/apps/root/build_graph"))["root_agent"]
+    async with debugging(SequentialAgent(name="top", sub_agents=[flow(), llm("last")])) as talk:
+        built = (await get(talk, "/dev/apps/top/build_graph"))["root_agent"]
         assert "graph" not in built
         graph = built["sub_agents"][0]["graph"]
         assert [node["name"] for node in graph["nodes"]] == ["sort", "writer", "weather", "done"]
         assert {"source": "START", "target": "sort"} in graph["edges"]
-        dot = (await get(talk, "/dev/apps/root/graph"))["dotSrc"]
+        dot = (await get(talk, "/dev/apps/top/graph"))["dotSrc"]
         assert ("flow/done", "last") in edges(dot)

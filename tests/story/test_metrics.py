@@ -28,7 +28,7 @@ def weather(city: str) -> str:
 
 
 def agent(*steps: Any, **fields: Any) -> LlmAgent:
-    return LlmAgent(name="root", model=ScriptedModel(*steps, name="mock"), tools=[weather], **fields)
+    return LlmAgent(name="top", model=ScriptedModel(*steps, name="mock"), tools=[weather], **fields)
 
 
 @asynccontextmanager
@@ -36,7 +36,7 @@ async def measured(agents: Any, **options: Any) -> AsyncGenerator[Talk]:
     metrics = Metrics()
     app = App(agents, plugins=list(metrics.plugins), protocols=["rest", metrics], **options)
     async with connect(app.asgi.watched_by(metrics.watches)) as client:
-        yield Talk(client, "root", app)
+        yield Talk(client, "top", app)
 
 
 async def numbers(talk: Talk, name: str, **headers: str) -> dict[tuple[str, ...], float]:
@@ -57,7 +57,7 @@ async def test_runs_models_tokens_and_tools_are_counted():
     async with measured(agent(calls, ModelResponse(content=model_text("Sunny."), usage_metadata=USAGE))) as talk:
         await talk.create()
         await talk.run()
-        assert await numbers(talk, "polyport_runs_total") == {("root", "finished"): 1}
+        assert await numbers(talk, "polyport_runs_total") == {("top", "finished"): 1}
         assert await numbers(talk, "polyport_model_calls_total") == {("mock", "ok"): 2}
         assert await numbers(talk, "polyport_model_call_seconds_count") == {("mock",): 2}
         assert await numbers(talk, "polyport_model_tokens_total") == {
@@ -87,7 +87,7 @@ async def test_runs_are_counted_by_how_they_ended():
         await anyio.sleep_forever()
 
     steps = [call("pay", {}, "c1"), RuntimeError("broken"), ModelResponse(error_code="SAFETY"), hang]
-    root = LlmAgent(name="root", model=ScriptedModel(*steps, name="mock"), tools=[pay])
+    root = LlmAgent(name="top", model=ScriptedModel(*steps, name="mock"), tools=[pay])
     async with measured(root) as talk:
         for session in ("s1", "s2", "s3", "s4"):
             await talk.at(session).create()
@@ -101,10 +101,10 @@ async def test_runs_are_counted_by_how_they_ended():
         run_id = started.json()["invocationId"]
         assert (await talk.client.post(f"/runs/{run_id}:cancel")).status == 200
         assert await numbers(talk, "polyport_runs_total") == {
-            ("root", "paused"): 1,
-            ("root", "failed"): 1,
-            ("root", "finished"): 1,
-            ("root", "cancelled"): 1,
+            ("top", "paused"): 1,
+            ("top", "failed"): 1,
+            ("top", "finished"): 1,
+            ("top", "cancelled"): 1,
         }
         assert await numbers(talk, "polyport_runs_active") == {(): 0}
         assert await numbers(talk, "polyport_model_calls_total") == {
@@ -121,14 +121,14 @@ async def test_a_run_that_took_too_long_has_failed():
     async with measured(agent(hang), limits=Limits(run_timeout_s=0.01)) as talk:
         await talk.create()
         assert (await talk.client.post("/run", json=talk.body())).status == 504
-        assert await numbers(talk, "polyport_runs_total") == {("root", "failed"): 1}
+        assert await numbers(talk, "polyport_runs_total") == {("top", "failed"): 1}
 
 
 async def test_requests_are_counted_by_pattern_and_status():
     async with measured(agent("hi")) as talk:
         await talk.create()
         await talk.run()
-        for path in ("/apps/root/users/u1/sessions/s1", "/apps/root/users/u1/sessions/nope", "/nowhere", "/else/where"):
+        for path in ("/apps/top/users/u1/sessions/s1", "/apps/top/users/u1/sessions/nope", "/nowhere", "/else/where"):
             await talk.client.get(path)
         await talk.client.request("BREW", "/run")
         await talk.client.get("/run")
@@ -156,7 +156,7 @@ async def test_a_client_that_hangs_up_is_counted():
         await talk.create()
         async with talk.client.stream("POST", "/run_sse", json=talk.body()):
             await began.wait()
-        assert (await numbers(talk, "polyport_runs_total")) == {("root", "cancelled"): 1}
+        assert (await numbers(talk, "polyport_runs_total")) == {("top", "cancelled"): 1}
         found = await numbers(talk, "polyport_http_requests_total")
         assert [(key, n) for key, n in found.items() if "/run_sse" in key] == [(("POST", "/run_sse", "200"), 1)]
 
@@ -183,7 +183,7 @@ async def test_two_apps_of_one_process_count_for_themselves():
     async with measured(agent("hi")) as one, measured(agent()) as two:
         await one.create()
         await one.run()
-        assert await numbers(one, "polyport_runs_total") == {("root", "finished"): 1}
+        assert await numbers(one, "polyport_runs_total") == {("top", "finished"): 1}
         assert await numbers(two, "polyport_runs_total") == {}
 
 

@@ -25,14 +25,14 @@ TEXT_CHARS = 20_000
 class Debug:
     """`capacity` traces with `max_bytes` altogether are kept, texts in them cut at `text_chars`; the oldest go first.
 
-    `telemetry` is the plugin that makes the spans, if the app has one already; `capture_content` is that of the plugin that is
-    made otherwise. ConfigError for sizes that make no sense, or without the SDK. One object serves one app.
+    `telemetry` is the TelemetryPlugin that makes the spans, if the app has one already; `capture_content` is that of the one
+    that is made otherwise. ConfigError for sizes that make no sense, or without the SDK. One object serves one app.
     """
 
     def __init__(
         self,
         *,
-        telemetry: TelemetryPlugin | None = None,
+        telemetry: Plugin | None = None,
         capture_content: bool | None = None,
         capacity: int = CAPACITY,
         max_bytes: int = MAX_BYTES,
@@ -43,7 +43,10 @@ class Debug:
                 raise ConfigError(f"{name} of Debug is {value}; it must be at least 1")
         if telemetry is not None and capture_content is not None:
             raise ConfigError("capture_content of Debug is for a plugin of its own; set it where telemetry= is made")
-        self.telemetry = telemetry if telemetry is not None else TelemetryPlugin(capture_content=capture_content)
+        made = telemetry if telemetry is not None else TelemetryPlugin(capture_content=capture_content)
+        if not isinstance(made, TelemetryPlugin):
+            raise ConfigError(f"telemetry of Debug is a {type(made).__name__}; it must be a TelemetryPlugin")
+        self.telemetry = made
         self.store = TraceStore(capacity, max_bytes, text_chars)
         self._connected = False
 
