@@ -186,12 +186,13 @@ class TestDispatch:
 
     async def test_deep_json_is_refused(self) -> None:
         async with engine() as at:
-            body = b'{"class_method":"async_create_session","input":{"state":' + b"[" * 100 + b"]" * 100 + b"}}"
+            deep = b'{"a":' + b"[" * 100 + b"]" * 100 + b"}"
+            body = b'{"class_method":"async_create_session","input":{"user_id":"u","state":' + deep + b"}}"
             response = await at.client.post(UNARY, body=body, headers={"content-type": "application/json"})
-            assert response.status == 400
+            assert response.status == 400 and "nests deeper" in response.json()["detail"]
             deep = '{"message":' + "[" * 100 + "]" * 100 + "}"
-            status, _ = await at.refused("streaming_agent_run_with_events", request_json=deep)
-            assert status == 400
+            status, text = await at.refused("streaming_agent_run_with_events", request_json=deep)
+            assert status == 400 and "nests deeper" in text
 
 
 class TestQuery:
@@ -317,7 +318,8 @@ class TestQuery:
         async with engine(slow) as at:
             async with at.client.stream("POST", STREAM, json=body) as response:
                 assert response.status == 200
-            await stopped.wait()
+            with anyio.fail_after(20):
+                await stopped.wait()
 
     async def test_a_stream_that_takes_too_long_says_so(self) -> None:
         async def slow(request: Any, on_partial: Any) -> str:

@@ -7,9 +7,12 @@ import pytest
 
 from polyport import App, LlmAgent, tool
 from polyport.data.limits import Limits
-from polyport.errors import ModelError
-from polyport.protocols.triggers import Triggers
+from polyport.errors import ModelError, Unavailable
+from polyport.ports.triggers import Delivery, DeliveryKey
+from polyport.protocols.triggers import Triggers, deliveries
+from polyport.stores.memory_triggers import MemoryTriggers
 from polyport.testing import ScriptedModel, call, connect
+from polyport.testing.samples import Clock
 from support.triggers import push, success, triggers
 
 BUSY = ModelError("429 slow down", http_status=429)
@@ -86,6 +89,45 @@ class TestRetries:
         async with connect(app) as client:
             for _ in range(2):
                 assert success(await client.post("/apps/a/trigger/pubsub", json=push(id="m1")))
+
+
+class _Forgetful(MemoryTriggers):
+    """Fails once to note that something was done."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fails = 1
+
+    async def update(self, delivery: Delivery) -> None:
+        if delivery.state == "done" and self.fails:
+            self.fails -= 1
+            raise Unavailable("the disk is full")
+        await super().update(delivery)
+
+
+class TestInterrupted:
+    async def test_a_run_that_ended_but_was_not_noted_is_not_run_again(self) -> None:
+        clock = Clock()
+        settings = Triggers(store=_Forgetful())
+        async with triggers("ok", settings=settings, seams=clock.seams()) as to:
+            assert (await to.pubsub(push(id="m1"))).status == 503
+            busy = await to.pubsub(push(id="m1"))
+            assert busy.status == 429 and busy.headers["retry-after"] == "10"
+            clock.now += 3600
+            assert success(await to.pubsub(push(id="m1")))
+            assert len(to.model.requests) == 1
+
+    async def test_a_message_that_kills_its_server_again_and_again_is_given_up(self) -> None:
+        store = MemoryTriggers()
+        key = DeliveryKey("a", "pubsub", "s", "m1")
+        await store.claim(Delivery(key=key, user="s", text="x", session_id="s1", attempts=8), again=True)
+        async with triggers(settings=Triggers(store=store)) as to:
+            with anyio.fail_after(20):
+                while not (letters := await to.letters()):
+                    await anyio.lowlevel.checkpoint()
+            assert "given up after 8 attempts" in letters[0]["error"]
+            to.model.steps.append("ok")
+            assert success(await to.pubsub(push(id="m1")))
 
 
 class TestDeadLetters:
@@ -202,6 +244,22 @@ class TestLimits:
                 assert response.json()["status"] == response.json()["detail"]
                 go.set()
             assert answers == [True, True]
+
+    async def test_large_messages_that_wait_are_bounded_together(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(deliveries, "MAX_HELD", 100)
+        go = anyio.Event()
+
+        async def slow(request: Any, on_partial: Any) -> str:
+            await go.wait()
+            return "ok"
+
+        async with triggers(slow, "ok", "ok") as to:
+            async with anyio.create_task_group() as group:
+                group.start_soon(to.pubsub, push("x" * 200))  # one that is alone may be as large as a body
+                await anyio.wait_all_tasks_blocked()
+                assert (await to.pubsub()).status == 429
+                go.set()
+            assert success(await to.pubsub()) and success(await to.pubsub())
 
     async def test_an_app_that_is_full_is_asked_again(self) -> None:
         begun, go = anyio.Event(), anyio.Event()

@@ -42,6 +42,8 @@ STATE = "trigger_delivery"
 SUCCESS = "success"
 STRANDED = 1000
 """How many deliveries of a process that died are taken up at once."""
+MAX_HELD = 256 << 20
+"""How many characters the messages that are under way or waiting may have together."""
 _SPARE_S = 60.0
 """What a lease has above the longest attempt."""
 
@@ -75,6 +77,7 @@ class Deliveries:
         self._seams = seams
         self._retry = retry
         self._jobs: dict[DeliveryKey, Job] = {}
+        self._held = 0
         self._group: anyio.abc.TaskGroup | None = None
         self._closing = anyio.Event()
         self._places = anyio.Semaphore(retry.max_concurrent_runs)
@@ -138,6 +141,9 @@ class Deliveries:
         limit = self._retry.max_concurrent_runs + self._retry.max_queued
         if len(self._jobs) >= limit:
             raise LimitExceeded(f"{limit} deliveries are under way or waiting; send it again later", 1.0)
+        if self._jobs and self._held + len(delivery.text) > MAX_HELD:
+            raise LimitExceeded("the deliveries that are under way or waiting are too large; send it again later", 1.0)
+        self._held += len(delivery.text)
         job = self._jobs[delivery.key] = Job(delivery)
         self._group.start_soon(self._carry, job, again)
         return job
@@ -151,6 +157,7 @@ class Deliveries:
                 return
 
     async def _carry(self, job: Job, again: bool) -> None:
+        held = len(job.delivery.text)
         try:
             async with self._places:
                 if self._closing.is_set():
@@ -164,6 +171,7 @@ class Deliveries:
             job.error = error
         finally:
             del self._jobs[job.delivery.key]
+            self._held -= held
             job.done.set()
 
     async def _settle(self, job: Job, again: bool) -> None:
