@@ -6,6 +6,7 @@ Made from the route tables, so a new route is covered as it is; `support.access`
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import grpc.aio
@@ -16,7 +17,7 @@ from polyport.protocols.a2a.grpc_methods import METHODS
 from polyport.protocols.a2a.operations import STREAMING
 from polyport.protocols.host import Host
 from polyport.wire import a2a_proto
-from support.access import ABOUT, CANARY, HOOK, KEYED, PROTOCOLS, ROLES, Call, Missing, World, calls, world
+from support.access import ABOUT, CANARY, HOOK, KEYED, OF_ADMINS, ROLES, Call, Missing, World, calls, protocols, world
 
 NOBODY: dict[str, str] = {}
 BAD = {"authorization": "Bearer pp_this-is-nobodys-key"}
@@ -26,56 +27,82 @@ def host() -> Host:
     async def silent(ctx: Any) -> None:
         return None
 
-    return App(FunctionAgent(name="a", function=silent), protocols=PROTOCOLS).asgi
+    return App(FunctionAgent(name="a", function=silent), protocols=protocols(Path())).asgi
 
 
 CALLS = list(calls(host().routes))
-EACH = pytest.mark.parametrize("call", CALLS, ids=[c.name for c in CALLS])
+CLOSED = [call for call in CALLS if not call.route.public]
+OF_USERS = [c for c in CALLS if not c.route.admin and not any(part in c.route.pattern for part in OF_ADMINS)]
 
 
-@EACH
-async def test_rest_76_78_81_84_a_route_is_its_owners_only(call: Call):
-    async with world() as at:
+async def test_rest_76_without_a_good_credential_no_route_but_the_public_ones_answers(tmp_path: Path):
+    async with world(tmp_path) as at:
         before = await at.belongings()
-        for who in (NOBODY, BAD):
-            for prefix in ("", "/api"):
-                at.touched.clear()
-                status, body, headers = await at.ask(call, who, prefix)
-                if call.route.public:
-                    assert status not in (401, 403), (status, body)
-                    continue
-                assert status == 401, (status, body)
-                assert headers["www-authenticate"]
-                assert not at.touched, "storage was touched before it was known who asks"
-        if call.route.method == "GET" and not call.route.public:
-            assert (await at.ask(call, NOBODY, method="HEAD"))[0] in ({401} if call.route.head else {405})
+        at.touched.clear()
+        for call in CLOSED:
+            for who in (NOBODY, BAD):
+                for prefix in ("", "/api"):
+                    status, body, headers = await at.ask(call, who, prefix)
+                    assert status == 401, (call.name, status, body)
+                    assert headers["www-authenticate"], call.name
+            if call.route.method == "GET":
+                status, _, _ = await at.ask(call, NOBODY, method="HEAD")
+                assert status == (401 if call.route.head else 405), call.name
+            assert not at.touched, f"{call.name}: storage was touched before it was known who asks"
+        assert await at.belongings() == before
+        for call in CALLS:
+            if call.route.public:
+                status, body, _ = await at.ask(call, NOBODY)
+                assert status not in (401, 403) and CANARY.encode() not in body, (call.name, status, body)
+
+
+async def test_rest_80_who_may_not_use_an_app_finds_nothing_of_it(tmp_path: Path):
+    async with world(tmp_path, ROLES) as at:
+        before = await at.belongings()
+        runs = at.agent.runs
+        for call in CLOSED:
+            at.touched.clear()
+            status, body, _ = await at.ask(call, KEYED.headers("carol"))
+            assert CANARY.encode() not in body and ABOUT.encode() not in body, (call.name, body)
+            if "{app}" in call.route.pattern or call.route.app or call.route.admin:
+                assert status == 403, (call.name, status, body)
+            assert not at.touched or status == 404, f"{call.name}: storage was touched"
+        assert at.agent.runs == runs, "the agent ran for somebody who may not use it"
+        assert await at.belongings() == before
+
+
+async def test_rest_80_what_belongs_to_no_user_is_for_admins(tmp_path: Path):
+    async with world(tmp_path) as at:
+        before = await at.belongings()
+        theirs = [call for call in CALLS if call not in OF_USERS]
+        for call in theirs:
+            at.touched.clear()
+            for user in ("bob", "alice"):
+                status, body, _ = await at.ask(call, KEYED.headers(user))
+                assert status == 403, (call.name, user, status, body)
+            assert not at.touched, f"{call.name}: storage was touched"
+        assert await at.belongings() == before
+        for call in theirs:
+            status, body, _ = await at.ask(call, KEYED.headers("root"))
+            assert status not in (401, 403, 405), (call.name, status, body)
+
+
+@pytest.mark.parametrize("call", OF_USERS, ids=[c.name for c in OF_USERS])
+async def test_rest_78_81_84_a_route_is_its_owners_only(call: Call, tmp_path: Path):
+    async with world(tmp_path) as at:
+        before = await at.belongings()
         at.touched.clear()
         status, body, _ = await at.ask(call, KEYED.headers("bob"))
         assert CANARY.encode() not in body and status < 500
-        if "{user}" in call.route.pattern or call.route.admin:
+        if "{user}" in call.route.pattern:
             assert status == 403, (status, body)
         if status == 403:
             assert not at.touched, "storage was touched before it was known what the caller may do"
-        if not call.route.public:
-            assert await at.belongings() == before
+        assert await at.belongings() == before
         status, body, _ = await at.ask(call, KEYED.headers("alice"))
-        works = status == 403 if call.route.admin else status < 303 or (status == 409 and b"already exists" in body)
+        works = status < 303 or (status == 409 and b"already exists" in body)
         assert works, f"the example for {call.name} does not work: {status} {body!r}"
         assert not body.startswith(b'{"jsonrpc"') or b'"result"' in body, f"the example for {call.name} fails: {body!r}"
-
-
-@EACH
-async def test_rest_80_who_may_not_use_an_app_finds_nothing_of_it(call: Call):
-    if call.route.public:
-        return
-    async with world(ROLES) as at:
-        runs = at.agent.runs
-        status, body, _ = await at.ask(call, KEYED.headers("carol"))
-        assert CANARY.encode() not in body and ABOUT.encode() not in body
-        if "{app}" in call.route.pattern or call.route.app or call.route.admin:
-            assert status == 403, (status, body)
-        assert not at.touched or status == 404, "storage was touched"
-        assert at.agent.runs == runs, "the agent ran for somebody who may not use it"
         status, body, _ = await at.ask(call, KEYED.headers("root"))
         assert status not in (401, 403), (status, body)
 
@@ -86,12 +113,12 @@ def test_the_matrix_has_every_route():
     assert {p for p in open_ones if "/.well-known/" not in p} == {"/", "/health", "/ready", "/version"}
 
 
-async def test_a_route_that_the_matrix_cannot_call_fails():
+async def test_a_route_that_the_matrix_cannot_call_fails(tmp_path: Path):
     route = next(c.route for c in CALLS if c.route.pattern == "/runs/{run}")
 
     with pytest.raises(Missing, match="POST /new/thing"):
         list(calls([replace(route, method="POST", pattern="/new/thing")]))
-    async with world() as at:
+    async with world(tmp_path) as at:
         with pytest.raises(Missing, match="stranger"):
             await at.ask(Call(replace(route, pattern="/x/{stranger}")), NOBODY)
 
@@ -156,8 +183,8 @@ async def call_grpc(at: World, path: str, headers: dict[str, str]) -> tuple[str,
 
 
 @pytest.mark.parametrize("path", METHODS)
-async def test_rest_80_a_grpc_method_is_its_owners_only(path: str):
-    async with world(grpc="127.0.0.1:0") as at:
+async def test_rest_80_a_grpc_method_is_its_owners_only(path: str, tmp_path: Path):
+    async with world(tmp_path, grpc="127.0.0.1:0") as at:
         before = await at.belongings()
         for who in (NOBODY, BAD):
             at.touched.clear()
@@ -167,7 +194,7 @@ async def test_rest_80_a_grpc_method_is_its_owners_only(path: str):
         assert status in ("OK", "NOT_FOUND") and CANARY.encode() not in body
         assert await at.belongings() == before
         assert (await call_grpc(at, path, KEYED.headers("alice")))[0] == "OK"
-    async with world(ROLES, grpc="127.0.0.1:0") as at:
+    async with world(tmp_path, ROLES, grpc="127.0.0.1:0") as at:
         runs = at.agent.runs
         assert (await call_grpc(at, path, KEYED.headers("carol")))[0] == "PERMISSION_DENIED"
         assert not at.touched and at.agent.runs == runs

@@ -8,21 +8,28 @@ import inspect
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import anyio
 
-from polyport import App, Content, FunctionAgent, Limits, Part, RunContext, Stores
+from polyport import App, Limits, LlmAgent, Stores
 from polyport.auth.authorize import Role, Roles, Strict
 from polyport.ports.auth import Auth, Authorizer
 from polyport.protocols.a2a.card import CardConfig
 from polyport.protocols.a2a.mount import A2a
 from polyport.protocols.a2a.push_settings import PushSettings
 from polyport.protocols.agent_engine.mount import AgentEngine, class_methods
+from polyport.protocols.debug.mount import Debug
+from polyport.protocols.evals.mount import Evals
+from polyport.protocols.live.mount import Live
+from polyport.protocols.metrics.mount import Metrics
 from polyport.protocols.routes import Route
+from polyport.protocols.triggers.mount import Triggers
 from polyport.stores.memory import KeywordMemory, MemoryArtifacts, MemorySessions
 from polyport.stores.memory_tasks import MemoryTasks
-from polyport.testing import connect
+from polyport.stores.memory_triggers import MemoryTriggers
+from polyport.testing import ScriptedModel, connect
 from polyport.testing.connect import Client
 from polyport.testing.websocket import Refused
 from polyport.wire.a2a_sign import new_key
@@ -37,16 +44,29 @@ KEYED = Keyed(alice=["users"], bob=["users"], root=["users", "admin"], carol=[])
 ROLES = Roles([Role(name="users", apps=("a",)), Role(name="admin", act_as=("*",), administer=True)])
 STRICT = Strict()
 
-PROTOCOLS: list[Any] = [
-    "rest",
-    "mcp",
-    A2a(
-        card=CardConfig(keys=[new_key("k1")], extended=lambda call, card: card),  # pyright: ignore
-        push=PushSettings(allow_private=True, allow_http=True, attempts=1, drain_s=0),
-    ),
-    AgentEngine(),
-]
-"""What is mounted. Add a protocol here, and to BODIES what its routes take."""
+_SIGNER = new_key("k1")
+
+
+def protocols(folder: Path) -> list[Any]:
+    """What is mounted, `folder` for those that need one. Add a protocol here, and to BODIES what its routes take."""
+    return [
+        "rest",
+        "mcp",
+        A2a(
+            card=CardConfig(keys=[_SIGNER], extended=lambda call, card: card),  # pyright: ignore
+            push=PushSettings(allow_private=True, allow_http=True, attempts=1, drain_s=0),
+        ),
+        AgentEngine(),
+        Live(),
+        Debug(capture_content=True),
+        Metrics(),
+        Triggers(),
+        Evals(root=folder),
+    ]
+
+
+OF_ADMINS = ("/trigger/",)
+"""Routes without `admin` that are not for users, but for senders with a role."""
 
 
 def _ae(streaming: bool) -> list[dict[str, Any]]:
@@ -104,10 +124,15 @@ BODIES: dict[str, list[Any]] = {
     "POST /v1/tasks/{task}/pushNotificationConfigs": [
         {"config": {"pushNotificationConfig": {"id": "new", "url": HOOK}}}
     ],
+    "POST /trigger/pubsub": [{"message": {"data": "aGk=", "messageId": "m"}, "subscription": "s"}],
+    "POST /trigger/eventarc": [{"specversion": "1.0", "id": "e", "source": "s", "type": "t", "data": {"hi": 1}}],
+    "POST /trigger/webhook": [{"hi": 1}],
+    "POST /trigger/webhook/{name}": [{"hi": 1}],
     "POST /reasoning_engine": _ae(False),
     "POST /stream_reasoning_engine": _ae(True),
 }
-"""`METHOD end of the pattern` -> bodies, each of which is sent; the longest end counts. `$name` is a path parameter."""
+"""`METHOD end of the pattern` -> bodies, each of which is sent; the longest end counts. `$name` is a path parameter. Routes of
+admins need none: nobody else gets so far."""
 
 
 class Missing(AssertionError):
@@ -132,6 +157,9 @@ def calls(routes: Any) -> Iterator[Call]:
             yield Call(route)
             continue
         ends = [end for end in BODIES if _is_end(end, route)]
+        if not ends and route.admin:
+            yield Call(route, {})
+            continue
         if not ends:
             raise Missing(f"support.access.BODIES needs a body for {route.method} {route.pattern}")
         for number, body in enumerate(BODIES[max(ends, key=len)]):
@@ -157,18 +185,22 @@ def counted(kind: Any, touched: list[str]) -> Any:
     return Counted()
 
 
-class Speaker:
-    """The agent: says what it was told, and waits for ever when that has "wait" in it. `runs` counts."""
+class Speaker(ScriptedModel):
+    """The agent's model: says what it was told, and waits for ever when that has "wait" in it. `runs` counts."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.runs = 0
+        self.waits = anyio.Semaphore(0)
 
-    async def __call__(self, ctx: RunContext) -> None:
+    async def generate(self, request: Any, on_partial: Any = None) -> Any:
         self.runs += 1
-        told = "".join(part.text or "" for part in (ctx.user_content.parts if ctx.user_content else []))
-        await ctx.emit(ctx.event(content=Content(role="model", parts=[Part(text=f"you said: {told}")])))
+        told = str(request.contents[-1].text)
         if "wait" in told:
+            self.waits.release()
             await anyio.sleep_forever()
+        self.steps.append(f"you said: {told}")
+        return await super().generate(request, on_partial)
 
 
 @dataclass
@@ -191,7 +223,7 @@ class World:
         params = dict(self.params)
         if "{tenant}" in call.route.pattern:
             params["task"] = self.tenant_task
-        path = prefix + _fill_path(call.route.pattern, params)
+        path = prefix + _fill_path(call.route, params)
         named = dict(headers)
         if call.route.pattern == "/mcp":
             named |= ACCEPT if call.body is not None else {**ACCEPT, **self.mcp}
@@ -241,15 +273,17 @@ class World:
         await self._post(f"{at}/s1/artifacts", {"filename": "note.txt", "artifact": {"text": CANARY}})
         run = {**_RUN, "appName": "a", "userId": "alice", "sessionId": "s2"}
         run["newMessage"] = {"parts": [{"text": f"wait {CANARY}"}]}
+        past = {**run, "sessionId": "s1", "newMessage": {"parts": [{"text": CANARY}]}}
+        event = (await self._post("/run", past))[-1]["id"]
         started = await self._post("/run?detach=true", run)
         self.params = {"app": "a", "user": "alice", "session": "s1", "name": "note.txt", "version": "1", "config": "p"}
-        self.params |= {"tenant": "t", "run": started["invocationId"]}
-        await self._first_event(f"/runs/{started['invocationId']}/events")
+        self.params |= {"event": event, "tenant": "t", "run": started["invocationId"]}
+        await self._waits()
         for prefix in ("", "/t"):
             said = {**_SAY, "messageId": "first", "parts": [{"text": f"wait {CANARY}"}]}
             body = {"message": said, "configuration": {"returnImmediately": True}}
             task = (await self._post(f"{prefix}/message:send", body))["task"]["id"]
-            await self._first_event(f"{prefix}/tasks/{task}:subscribe", "TASK_STATE_WORKING")
+            await self._waits()
             await self._post(f"{prefix}/tasks/{task}/pushNotificationConfigs", {"id": "p", "url": HOOK + CANARY})
             self.params.setdefault("task", task)
             self.tenant_task = task
@@ -263,14 +297,9 @@ class World:
         assert answer.status < 300, answer.text
         return answer.json()
 
-    async def _first_event(self, path: str, text: str = "") -> None:
+    async def _waits(self) -> None:
         with anyio.fail_after(20):
-            async with self.client.stream("GET", path, headers=KEYED.headers("alice")) as answer:
-                async for event in answer.events():
-                    if text in event.data and (not text or "you said" in event.data or "statusUpdate" in event.data):
-                        return
-                    if "you said" in event.data:
-                        return
+            await self.agent.waits.acquire()
 
 
 class _Kept:
@@ -286,20 +315,26 @@ class _Kept:
 
 
 @asynccontextmanager
-async def world(authorizer: Authorizer = STRICT, grpc: str = "") -> AsyncGenerator[World]:
+async def world(folder: Path, authorizer: Authorizer = STRICT, grpc: str = "") -> AsyncGenerator[World]:
     touched: list[str] = []
     agent = Speaker()
     stores = Stores(
         counted(MemorySessions, touched), counted(MemoryArtifacts, touched), counted(KeywordMemory, touched)
     )
     servers: list[Any] = []
+    chosen = protocols(folder)
     mounted = [
-        _Kept(replace(p, tasks=counted(MemoryTasks, touched), grpc=grpc), servers) if isinstance(p, A2a) else p
-        for p in PROTOCOLS
+        _Kept(replace(p, tasks=counted(MemoryTasks, touched), grpc=grpc), servers)
+        if isinstance(p, A2a)
+        else replace(p, store=counted(MemoryTriggers, touched))
+        if isinstance(p, Triggers)
+        else p
+        for p in chosen
     ]
     app = App(
-        {"a": FunctionAgent(name="a", description=ABOUT, function=agent)},
+        LlmAgent(name="a", description=ABOUT, model=agent),
         stores=stores,
+        plugins=[plugin for p in chosen for plugin in getattr(p, "plugins", ())],
         limits=Limits(shutdown_s=0.01),
         protocols=mounted,
         auth=Auth(KEYED.auth, authorizer),
@@ -312,15 +347,15 @@ async def world(authorizer: Authorizer = STRICT, grpc: str = "") -> AsyncGenerat
         yield made
 
 
-def _fill_path(pattern: str, params: dict[str, str]) -> str:
+def _fill_path(route: Route, params: dict[str, str]) -> str:
     parts: list[str] = []
-    for part in pattern.split("/"):
+    for part in route.pattern.split("/"):
         if part.startswith("{"):
             name, _, verb = part.partition("}")
             name = name[1:].rstrip("*")
-            if name not in params:
-                raise Missing(f"support.access: World.params needs an example for {{{name}}} of {pattern}")
-            part = params[name] + verb
+            if name not in params and not route.admin:
+                raise Missing(f"support.access: World.params needs an example for {{{name}}} of {route.pattern}")
+            part = params.get(name, "x") + verb
         parts.append(part)
     return "/".join(parts)
 
