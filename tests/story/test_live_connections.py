@@ -8,10 +8,10 @@ import pytest
 
 from polyport import LlmAgent, LoopAgent, SequentialAgent
 from polyport.data.content import model_text
-from polyport.data.live import LiveResponses
+from polyport.data.live import LiveBlob, LiveResponses
 from polyport.data.model import ModelResponse, Transcription
 from polyport.engine import live_loop
-from polyport.errors import ModelError
+from polyport.errors import BadRequest, ModelError
 from polyport.ports.live import CONNECTION_LOST
 from polyport.testing import ScriptedModel, call
 from polyport.testing.live import LiveDouble, LiveLine
@@ -319,3 +319,37 @@ async def test_a_message_that_comes_in_the_moment_of_a_hand_over_reaches_the_oth
         while not {"one", "two", "three"} <= set(said):
             said.append(text_of(await expert.heard()))
         assert sum(word == "three" for word in said) == 1
+
+
+async def test_an_answer_that_was_cut_off_without_a_handle_goes_on_as_a_new_one():
+    async with staged() as stage, stage.live() as (client, line):
+        await client.say("tell me a story")
+        await line.heard()
+        await line.say(content=model_text("Once upon"))
+        line.drop(LOST)
+        again = await stage.model.connection()
+        assert told(again)[:2] == ["user: tell me a story", "model: Once upon"]
+        assert again.request.contents[-1].role == "user", "it is urged to go on"
+        await again.say(content=model_text("a time"), turn_complete=True)
+        await client.until(lambda e: e.get("turnComplete"))
+        assert lines_of(await stage.stored())[1:3] == ["app: Once upon", "app: a time"]
+
+
+async def test_what_the_model_does_not_take_is_told_to_the_client_and_sent_once_only():
+    class Deaf(LiveLine):
+        async def send(self, message: Any) -> None:
+            if isinstance(message, LiveBlob):
+                raise BadRequest("this model has no ears")
+            await super().send(message)
+
+    async with staged(model=LiveDouble(line=Deaf)) as stage, stage.live() as (client, line):
+        await client.socket.send_bytes(b"\0\1")
+        event = await client.event()
+        assert (event["errorCode"], event["errorMessage"]) == ("INVALID_ARGUMENT", "this model has no ears")
+        await client.say("in words, then")
+        assert text_of(await line.heard()) == "in words, then"
+        await line.say(resumption_handle="h")
+        line.drop(LOST)
+        again = await stage.model.connection()
+        await client.say("more")
+        assert text_of(await again.heard()) == "more"

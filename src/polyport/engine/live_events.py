@@ -87,6 +87,12 @@ class LiveEvents:
         """Whether nobody is in the middle of saying something."""
         return not self._open
 
+    async def cut_off(self) -> bool:
+        """What is being said now will not be ended by who says it; whether that is the model."""
+        speaking = None in self._open or False in self._open
+        await self._end(*list(self._open))
+        return speaking
+
     async def take(self, message: LiveMessage) -> None:
         """Make events of all but the calls of a message."""
         self._usage = message.usage_metadata or self._usage

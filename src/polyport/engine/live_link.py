@@ -5,13 +5,14 @@ for the next connection if that goes on with the same conversation; one that beg
 """
 
 from collections import deque
+from contextlib import suppress
 
 import anyio
 
 from polyport.data.content import FunctionResponse, user_text
 from polyport.data.live import LiveContent, LiveInput, LiveResponses
 from polyport.engine.pairing import result_text
-from polyport.errors import ModelError
+from polyport.errors import BadRequest, ModelError
 from polyport.ports.live import CONNECTION_LOST, LiveConnection
 
 
@@ -38,7 +39,8 @@ class Link:
         """Use this connection, whose work is in `scope`. What was kept is sent first."""
         self._scope, self.error = scope, None
         while self._kept:
-            await connection.send(self._kept[0])
+            with suppress(BadRequest):  # it was sent once: who said it was told, or could not be
+                await connection.send(self._kept[0])
             self._kept.popleft()
         self._connection = connection
 
@@ -52,11 +54,16 @@ class Link:
             self._scope.cancel()
 
     async def send(self, *items: LiveInput) -> None:
-        """Send, or keep. A lost connection is noted, other errors are raised."""
+        """Send, or keep. A lost connection is noted, other errors are raised; BadRequest for what the model does not take, when
+        all else is sent."""
         left = deque(items)
+        refused: BadRequest | None = None
         try:
             while left and self._connection is not None:
-                await self._connection.send(left[0])
+                try:
+                    await self._connection.send(left[0])
+                except BadRequest as error:
+                    refused = error
                 left.popleft()
         except ModelError as error:
             if error.code != CONNECTION_LOST:
@@ -65,6 +72,8 @@ class Link:
             self.cut()
         finally:
             self._kept.extend(left)
+        if refused is not None:
+            raise refused
 
     def keep(self, *items: LiveInput) -> None:
         """Send these when the next connection is open."""

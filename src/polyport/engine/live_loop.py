@@ -143,11 +143,13 @@ class LiveTurn:
         """What the next connection begins with; None when there is to be none, also because a callback has answered in the
         model's place."""
         ctx = self.ctx
+        speaking = False
         if not self.handle:
+            speaking = await self.events.cut_off()
             self.link.restart(len(ctx.session.events))
         request = await make_request(ctx, self.agent, self.bound, self.box, make_prompt(ctx, self.agent))
         request.response_schema = None
-        request.contents = [] if self.handle else _history(request.contents)
+        request.contents = [] if self.handle else _history(request.contents, go_on=speaking)
         callback = CallbackContext(ctx, self.events.actions)
         await run_request_hooks(callback, self.box, request)
         early = await first(ctx.scope.hooks, "before_model", self.agent.before_model, callback, request)
@@ -287,10 +289,12 @@ def _says_something(message: LiveMessage) -> bool:
     )
 
 
-def _history(contents: list[Content]) -> list[Content]:
-    """What a live model is told of the conversation: nothing that urges it to speak, and no sound, for its text is there."""
+def _history(contents: list[Content], *, go_on: bool) -> list[Content]:
+    """What a live model is told of the conversation: nothing that urges it to speak, unless it was cut off, and no sound, for
+    its text is there."""
     told: list[Content] = []
-    for content in contents if not contents or contents[-1] != GO_ON else contents[:-1]:
+    urged = bool(contents) and contents[-1] == GO_ON
+    for content in contents[:-1] if urged and not go_on else contents:
         kept = [p for p in content.parts if not _is_sound(p)]
         if kept:
             told.append(content if len(kept) == len(content.parts) else structs.replace(content, parts=kept))

@@ -163,9 +163,11 @@ class LiveTools:
 
     def cancel(self, given: Sequence[str]) -> None:
         """Cancel calls by the model's ids: it does not want their results any more."""
-        for id, running in self._running.items():
-            if self._given.get(id, id) in given:
-                self._stop(running, CANCELLED)
+        for id in [id for id in self._epochs if self._given.get(id, id) in given]:
+            if id in self._running:
+                self._stop(self._running[id], CANCELLED)
+            else:
+                del self._epochs[id]  # it waits for somebody; what comes of it will be news
 
     def stop(self, name: str) -> bool:
         """Stop the streaming tools of a name; whether there was one."""
@@ -211,7 +213,6 @@ class LiveTools:
         text = piece if isinstance(piece, str) else json_text(piece)
         content = user_text(f"The tool `{running.call.name}` reports: {text}")
         await self._events.put(self._ctx.event(content=content))
-        self.spend()
         await self._link.send(LiveContent(content))
 
     async def _told(self, running: Running) -> None:

@@ -113,10 +113,11 @@ class LiveLine:
 
 
 class LiveDouble(ScriptedModel):
-    """See the module."""
+    """See the module. `line` is the class of its connections."""
 
-    def __init__(self, *steps: Step, name: str = "double") -> None:
+    def __init__(self, *steps: Step, name: str = "double", line: type[LiveLine] = LiveLine) -> None:
         super().__init__(*steps, name=name)
+        self._line = line
         self.lines: list[LiveLine] = []
         """All connections so far, oldest first."""
         self.refusals: deque[Exception] = deque()
@@ -130,7 +131,7 @@ class LiveDouble(ScriptedModel):
         await self.before()
         if self.refusals:
             raise self.refusals.popleft()
-        line = LiveLine(request, config)
+        line = self._line(request, config)
         self.lines.append(line)
         self.open += 1
         self._notify()
