@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from polyport import App, LlmAgent, Plugin, ToolContext, tool
+from polyport import App, Content, LlmAgent, Part, Plugin, ToolContext, tool
 from polyport.errors import BadRequest, ConfigError, ModelError, NotFound
 from polyport.evals.cases import EvalSet, Rubric, RubricContent, read_set
 from polyport.evals.results import Criterion, EvalSetResult, EvalStatus, JudgeOptions
@@ -98,6 +98,26 @@ async def test_a_run_that_fails_fails_its_case_and_not_the_others():
         sets(case("bad", turn("hi", "x"), turn("more", "x")), case("good", turn("hi", "fine"))),
     )
     assert text.startswith("1 of 2 passed") and "turn 1: the run failed: the provider is down" in text
+
+
+async def test_a_run_that_fails_later_fails_its_case_though_every_score_is_good():
+    model = ScriptedModel("one", ModelError("the provider is down"))
+    text = await failing(LlmAgent(name="a", model=model), sets(case("c", turn("1"), turn("2"))), metrics=EXACT)
+    assert text.splitlines()[3].split() == ["c", "failed", "1"]
+    assert "turn 2: the run failed: the provider is down" in text and "not evaluated" not in text
+
+
+async def test_words_beside_a_call_that_waits_are_no_answer():
+    @tool(long_running=True)
+    def ask_boss() -> None:
+        """Ask."""
+
+    said = Content(role="model", parts=[Part(text="I ask."), Part(function_call=call("ask_boss", {}, "c1"))])
+    agent = LlmAgent(name="a", model=ScriptedModel(said), tools=[ask_boss])
+    results = await evaluate(agent, sets(case("c", turn("go", "", ("ask_boss", {})))), metrics=EXACT)
+    actual = results[0].eval_case_results[0].eval_metric_result_per_invocation[0].actual_invocation
+    assert actual.final_response is None
+    assert [step.content.text for step in actual.steps if step.content] == ["I ask."]
 
 
 async def test_runs_play_each_case_several_times():
@@ -212,6 +232,7 @@ async def test_arguments_may_be_ignored():
         ("I have set the device_2 status to off.", "device 2 was turned off", 0.42857142857142855),
         ("It is running quickly", "They ran and run quick", 0.22222222222222224),
         ("a", "", 0.0),
+        ("has", "ha", 0.0),
         # scripts that it does not count
         ("東京は晴れ", "東京は雨", 2 * 3 / 9),
         ("Ärger über Straßen", "ÄRGER ÜBER STRASSEN", 2 * 2 / 6),
@@ -415,6 +436,24 @@ async def test_a_case_for_a_simulated_user_is_not_played():
     )
 
 
+def test_cases_behind_a_colon_are_those_of_that_set_only(tmp_path: Path):
+    one = written(tmp_path, eval_set(PARIS, case("rome", turn("x", "y")), id="one"))
+    two = written(tmp_path, eval_set({**PARIS, "eval_id": "again"}, id="two"))
+    results = evaluate_sync(weather(), f"{one}:paris", two)
+    assert [[c.eval_id for c in r.eval_case_results] for r in results] == [["paris"], ["again"]]
+
+
+def test_a_set_without_cases_is_not_a_pass(tmp_path: Path):
+    with pytest.raises(ConfigError, match="there is no case in"):
+        evaluate_sync(weather(), written(tmp_path, eval_set()))
+
+
+async def test_a_session_that_cannot_be_made_fails_its_case_only():
+    bad = {**PARIS, "eval_id": "bad", "session_input": {"app_name": "", "user_id": "a\x00b"}}
+    text = await failing(weather(), sets(bad, PARIS), metrics=EXACT)
+    assert text.startswith("1 of 2 passed") and "the session was refused: the user holds a control character" in text
+
+
 def test_files_folders_and_configurations_are_found(tmp_path: Path):
     written(tmp_path, eval_set(PARIS, case("other", turn("x", "y"))))
     (tmp_path / "test_config.json").write_text('{"criteria": {"tool_trajectory_avg_score": {"threshold": 1.0}}}')
@@ -423,6 +462,8 @@ def test_files_folders_and_configurations_are_found(tmp_path: Path):
     assert evaluate_sync(weather(), tmp_path, cases=["paris"])[0].eval_set_id == "s1"
     with pytest.raises(ConfigError, match="there is no eval set"):
         evaluate_sync(weather(), tmp_path / "none.json")
+    with pytest.raises(ConfigError, match=r"there is no case 'zz' in .*; the cases are: paris, other"):
+        evaluate_sync(weather(), f"{tmp_path / 's1.evalset.json'}:paris,zz")
     (tmp_path / "test_config.json").write_text("{")
     with pytest.raises(ConfigError, match=r"test_config\.json is not a configuration"):
         evaluate_sync(weather(), tmp_path)

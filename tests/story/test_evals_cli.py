@@ -66,6 +66,8 @@ def test_cases_metrics_and_thresholds_are_chosen(project: Path):
         run("weather", str(path), "--metric", "tool_trajectory_avg_score=0", "--metric", "tool_call_count_v1").exit_code
         == 0
     )
+    counted = run("weather", f"{path}:paris", "--metric", "tool_call_count_v1", "--threshold", "0.5")
+    assert counted.exit_code == 0, "a threshold for scores is none for counts"
     done = run("weather", str(path), "--metric", "tool_call_count_v1=0")
     assert done.exit_code == 1 and "tool_call_count_v1 is 1, the threshold 0" in done.stdout
 

@@ -110,6 +110,17 @@ async def test_cases_are_listed_read_replaced_and_deleted(tmp_path: Path, base: 
     assert stored["other"] == [1] and stored["eval_cases"][1]["future"] == 1, "what was not changed is as it was"
 
 
+async def test_changes_at_the_same_time_do_not_undo_each_other(tmp_path: Path):
+    written(tmp_path / "weather", eval_set(*(case(f"c{n}", turn("hi")) for n in range(12))))
+    async with evals_served(tmp_path) as client, anyio.create_task_group() as tasks:
+        for n in range(12):
+            changed = case(f"c{n}", turn(f"hi {n}"))
+            tasks.start_soon(lambda n=n, c=changed: ok(client, "PUT", f"{OLD}/s1/evals/c{n}", json=c))
+    stored = json.loads((tmp_path / "weather" / "s1.evalset.json").read_text())["eval_cases"]
+    said = [c["conversation"][0]["userContent"]["parts"][0]["text"] for c in stored]
+    assert said == [f"hi {n}" for n in range(12)]
+
+
 @pytest.mark.parametrize("verb", ["add_session", "add-session"])
 async def test_a_stored_session_becomes_a_case(tmp_path: Path, verb: str):
     async with evals_served(tmp_path) as client:

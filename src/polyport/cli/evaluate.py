@@ -17,6 +17,7 @@ from polyport.codec import encode
 from polyport.config.importing import add_to_path
 from polyport.config.text import count, readable
 from polyport.errors import ConfigError
+from polyport.evals.counts import COUNTS
 from polyport.evals.evaluate import Plan, evaluate
 from polyport.evals.folder import AppFolder
 from polyport.evals.judging import DEFAULT_JUDGE
@@ -54,14 +55,14 @@ def run(options: Options) -> bool:
     sources = read_sources(options.evalsets, folder)
     plan = Plan(
         metrics=_metrics(options, sources),
-        cases={*options.case, *(case for source in sources for case in source.cases)},
+        cases=set(options.case),
         runs=options.runs,
         parallel=options.parallel,
         judge=options.judge or DEFAULT_JUDGE,
     )
     results = anyio.run(_evaluated, app, name, sources, plan)
     if options.save:
-        home = AppFolder(folder.parent, folder.name)
+        home = AppFolder(folder, name)
         for result in results:
             print(f"saved {home.save_result(result)}", file=sys.stderr)
     _show(options, results)
@@ -70,8 +71,8 @@ def run(options: Options) -> bool:
 
 async def _evaluated(app: App, name: str, sources: Sequence[Source], plan: Plan) -> list[EvalSetResult]:
     found = [source.found for source in sources]
-    picked = [case for one in found for case in one.eval_cases if not plan.cases or case.eval_id in plan.cases]
-    total, done = len(picked) * plan.runs, 0
+    wanted = [case for one in found for case in one.eval_cases if not plan.cases or case.eval_id in plan.cases]
+    total, done = len(wanted) * plan.runs, 0
 
     def told(case: EvalCaseResult) -> None:
         nonlocal done
@@ -122,14 +123,17 @@ def _metrics(options: Options, sources: Sequence[Source]) -> list[EvalMetric]:
         return [_metric(word, known, options.threshold) for word in options.metric]
     if options.threshold is None:
         return config.metrics()
-    return [structs.replace(metric, threshold=options.threshold) for metric in config.metrics()]
+    return [
+        metric if metric.metric_name in COUNTS else structs.replace(metric, threshold=options.threshold)
+        for metric in config.metrics()
+    ]
 
 
 def _metric(word: str, known: dict[str, EvalMetric], threshold: float | None) -> EvalMetric:
     """`NAME`, `NAME=THRESHOLD`; the configuration says the rest about a metric that it knows."""
     name, equals, number = word.partition("=")
     try:
-        given = float(number) if equals else threshold
+        given = float(number) if equals else None if name in COUNTS else threshold
     except ValueError:
         raise ConfigError(f"--metric {word}: {number!r} is not a number") from None
     if ":" in name:

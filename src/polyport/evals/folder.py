@@ -38,11 +38,16 @@ def bare(name: str, what: str) -> str:
 
 
 class AppFolder:
-    """The folder of one app below `root`; it need not exist to be read. BadRequest for a name that is a path."""
+    """The folder of one app; it need not exist to be read."""
 
-    def __init__(self, root: Path, app: str) -> None:
+    def __init__(self, path: Path, app: str) -> None:
         self.app = app
-        self.path = root / bare(app, "app")
+        self.path = path
+
+    @classmethod
+    def below(cls, root: Path, app: str) -> "AppFolder":
+        """The one that is named like the app. BadRequest for a name that is a path."""
+        return cls(root / bare(app, "app"), app)
 
     def inside(self, *parts: str) -> Path:
         """A path in the folder. BadRequest when it leads out of it, through a symbolic link say."""

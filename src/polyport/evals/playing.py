@@ -126,11 +126,14 @@ async def play(runs: Coordinator, app: str, case: EvalCase, meter: Meter, seams:
     asked in this very session."""
     given = case.session_input
     key = SessionKey(app, (given.user_id if given else "") or USER, "eval-" + seams.new_id())
-    await runs.stores.sessions.create(app, key.user, key.id, state=given.state if given else None)
     turns: list[Invocation] = []
     spent: list[Spent] = []
     ids: dict[str, str] = {}
     error = "" if case.conversation is not None else "the case is for a simulated user, which is not supported"
+    try:
+        await runs.stores.sessions.create(app, key.user, key.id, state=given.state if given else None)
+    except PolyportError as refused:
+        return Played(key.user, Session(key=key), [], [], f"the session was refused: {refused}")
     for expected in case.conversation or ():
         said = structs.replace(with_ids(expected.user_content, ids), role="user")
         began = seams.clock()
@@ -177,10 +180,12 @@ def _pairs(expected: Invocation, actual: Invocation) -> dict[str, str]:
     """Ids of recorded calls -> those of the calls now, paired by name and order."""
     left = [call for step in actual.steps if step.content for call in step.content.calls]
     found: dict[str, str] = {}
-    recorded = [call for step in expected.steps if step.content for call in step.content.calls]
+    older = expected.intermediate_data.tool_uses if expected.intermediate_data is not None else []
+    recorded = [*older, *(call for step in expected.steps if step.content for call in step.content.calls)]
     for old in recorded:
         new = next((call for call in left if call.name == old.name), None)
         if new is not None:
             left.remove(new)
-            found[old.id] = new.id
+            if old.id:
+                found[old.id] = new.id
     return found

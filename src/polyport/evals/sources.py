@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from msgspec import structs
+
 from polyport.codec import decode
 from polyport.errors import ConfigError, PolyportError
 from polyport.evals.cases import EvalSet, read_set
@@ -18,19 +20,19 @@ CONFIG = "test_config.json"
 
 
 class Source(NamedTuple):
-    """An eval set, the file it is from, and which of its cases are wanted (all when empty)."""
+    """An eval set, with the cases that are wanted, and the file it is from."""
 
     path: Path
     found: EvalSet
-    cases: tuple[str, ...] = ()
 
 
 def read_sources(words: Sequence[str | Path], folder: Path) -> list[Source]:
     """What the words name: files, folders of eval sets, or ids of sets in `folder`; all sets of `folder` without words.
-    ConfigError says what is not there."""
-    if not words:
-        words = [folder]
-    return [source for word in words for source in _read_one(word, folder)]
+    ConfigError says what is not there, also when there is no case at all."""
+    sources = [source for word in words or [folder] for source in _read_one(word, folder)]
+    if not any(source.found.eval_cases for source in sources):
+        raise ConfigError(f"there is no case in {', '.join(str(source.path) for source in sources)}")
+    return sources
 
 
 def _read_one(word: str | Path, folder: Path) -> list[Source]:
@@ -52,9 +54,14 @@ def _read_one(word: str | Path, folder: Path) -> list[Source]:
 
 def _source(path: Path, cases: tuple[str, ...]) -> Source:
     try:
-        return Source(path, read_set(path.read_bytes(), str(path)), cases)
+        found = read_set(path.read_bytes(), str(path))
     except (OSError, PolyportError) as error:
         raise ConfigError(str(error)) from None
+    known = {case.eval_id: case for case in found.eval_cases}
+    missing = next((id for id in cases if id not in known), None)
+    if missing is not None:
+        raise ConfigError(f"there is no case {missing!r} in {path}; the cases are: {', '.join(known) or 'none'}")
+    return Source(path, structs.replace(found, eval_cases=[known[id] for id in cases]) if cases else found)
 
 
 def read_config(path: Path) -> EvalConfig:

@@ -53,11 +53,10 @@ async def evaluate(app: App | Agent, *sets: str | Path | EvalSet, **asked: Any) 
     words = [one for one in sets if not isinstance(one, EvalSet)]
     files = read_sources(words, Path()) if words else []
     config = config_beside(files) if files else DEFAULT_CONFIG
-    cases = {*how.cases, *(case for file in files for case in file.cases)}
     plan = Plan(
         metrics=_metrics(how, config),
         functions=how.functions,
-        cases=cases,
+        cases=how.cases,
         runs=how.runs,
         parallel=how.parallel,
         judge=how.judge,

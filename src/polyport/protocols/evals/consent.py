@@ -1,6 +1,7 @@
 """The page's question whether it may send telemetry: a flag, kept while the server runs (spec rest 10.1).
 
-For the ADK web page only; Polyport itself sends nothing to anybody.
+For the ADK web page only, which asks the user while nobody has answered: here it is no until somebody says yes. Polyport itself
+sends nothing to anybody.
 """
 
 from polyport.codec import Data
@@ -19,12 +20,12 @@ class Consent(Data, frozen=True, kw_only=True):
 
 
 class ConsentShape(Data, frozen=True, kw_only=True, omit_defaults=False):
-    telemetry: bool | None = None
+    telemetry: bool = False
 
 
 class ConsentRoutes:
     def __init__(self) -> None:
-        self._given: bool | None = None
+        self._given = False
 
     def routes(self) -> list[Route]:
         return [

@@ -32,7 +32,7 @@ class Place:
 
     def folder(self, request: Request) -> AppFolder:
         """The folder of the app in the path, which need not exist. BadRequest for a name that is a path."""
-        return AppFolder(self._root, request.params["app"])
+        return AppFolder.below(self._root, request.params["app"])
 
     def known(self, request: Request) -> str:
         """The name of the app in the path. NotFound if it is not served here."""
