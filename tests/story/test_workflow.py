@@ -485,3 +485,13 @@ async def test_a_model_and_functions_side_by_side(serve: Serve):
     )
     async with serve(agent) as talk:
         assert last(await talk.run("hi")) == {"critic": "fine", "keep": "draft"}
+
+
+async def test_a_function_may_be_decorated_and_still_be_called(serve: Serve):
+    @node(output_schema=int)
+    def length(text: str) -> int:
+        return len(text)
+
+    assert length("abc") == 3
+    async with serve(Workflow("app", edges=[(START, length)])) as talk:
+        assert last(await talk.run("four")) == 4

@@ -9,7 +9,7 @@ from polyport import App, LlmAgent, tool
 from polyport.data.event import Event
 from polyport.data.run import RunRequest
 from polyport.data.session import SessionKey
-from polyport.errors import AgentError, ConfigError
+from polyport.errors import AgentError, ConfigError, TimedOut
 from polyport.ports.stores import Stores
 from polyport.stores.memory import MemorySessions
 from polyport.testing import ScriptedModel, call
@@ -496,3 +496,40 @@ async def test_a_run_that_died_inside_a_worker_goes_on_with_what_is_left():
         run = await app.runs.start(RunRequest(key=key, invocation_id=run_id))
         assert (await run.wait()).status == "finished"
     assert ran == [1, 2, 3, 3, 4]
+
+
+async def test_a_nested_workflow_that_failed_is_tried_again_from_its_start_and_then_goes_on(serve: Serve):
+    ran: list[str] = []
+
+    def first(text: str) -> str:
+        ran.append("first")
+        return text
+
+    async def second(text: str, ctx: NodeContext) -> None:
+        ran.append("second")
+        if ran.count("second") == 1:
+            raise ValueError("once")
+        await ctx.request_input("?", interrupt_id="q")
+
+    inner = Workflow("inner", edges=[(START, first, second, node(lambda v: f"<{v}>", name="wrap"))])
+    async with serve(flow((START, node(inner, retry=RetryPolicy(initial_s=0))))) as talk:
+        assert len(requests(await talk.run("hi"), INPUT)) == 1
+        assert last(await talk.run(answer("q", INPUT, {"response": "yes"}))) == "<yes>"
+    assert ran == ["first", "second", "first", "second"]
+
+
+async def test_many_nested_workflows_cost_little(serve: Serve):
+    inner = Workflow("inner", edges=[(START, node(lambda x: x, name="one"), node(lambda x: x, name="two"))])
+    agent = flow((START, node(lambda: list(range(200)), name="make"), parallel(inner)))
+    async with serve(agent) as talk:
+        assert last(await talk.run("go")) == list(range(200))
+
+
+async def test_an_agent_node_has_a_time_limit():
+    async def hangs(request: Any, _: Any) -> str:
+        await anyio.sleep_forever()
+        return ""
+
+    agent = LlmAgent(name="slow", model=ScriptedModel(hangs))
+    with pytest.raises(TimedOut, match="'slow' took longer"):
+        await App(flow((START, node(agent, timeout_s=0.01)))).ask("hi")

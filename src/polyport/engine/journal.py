@@ -44,11 +44,12 @@ def write(secret: bytes, session: Session, run_id: str, record: Record) -> dict[
     return {GRAPH: {**body, "seal": _seal(secret, session, run_id, body)}}
 
 
-def read(secret: bytes, session: Session, event: Event) -> Record | None:
-    """The record in an event; None if there is none that was made here, in this session and run."""
+def read(secret: bytes, session: Session, event: Event, *, kind: Kind | None = None, scope: str = "") -> Record | None:
+    """The record in an event, if it is of that kind and scope; None if there is none that was made here, in this session and
+    run."""
     body = _body(event)
-    if body is None:
-        return None
+    if body is None or (kind and body.get("kind") != kind) or (scope and body.get("scope") != scope):
+        return None  # the seal is looked at last, for it costs most
     seal = str(body.pop("seal", ""))
     if not hmac.compare_digest(
         _seal(secret, session, event.invocation_id, body).encode(), seal.encode("utf-8", "replace")

@@ -4,7 +4,7 @@ Made when a workflow begins to work in a run, also for the first time. Reads onl
 only, however long the session is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from msgspec import UNSET
@@ -15,15 +15,25 @@ from polyport.engine.journal import Record, node_scope, read, workflow_of
 from polyport.ports.agent import RunContext
 
 
+def goes_on(ctx: RunContext) -> bool:
+    """Whether this run goes on with something, and does not begin."""
+    message = ctx.scope.user_content
+    return ctx.scope.resumed or (message is not None and bool(message.responses))
+
+
+def newest_first(ctx: RunContext) -> Iterator[Event]:
+    """The events of this run, the newest first."""
+    run_id, old = ctx.scope.id, goes_on(ctx)
+    for event in reversed(ctx.session.events):
+        if event.invocation_id == run_id:
+            yield event
+        elif not old:
+            return  # nobody else writes to the session while a run goes on
+
+
 def events_of(ctx: RunContext) -> list[Event]:
     """The events of this run, oldest first."""
-    events, run_id, message = ctx.session.events, ctx.scope.id, ctx.scope.user_content
-    if ctx.scope.resumed or (message is not None and message.responses):
-        return [e for e in events if e.invocation_id == run_id]
-    at = len(events)
-    while at and events[at - 1].invocation_id == run_id:  # nobody else writes to the session while a run goes on
-        at -= 1
-    return events[at:]
+    return list(newest_first(ctx))[::-1]
 
 
 class History:
@@ -41,11 +51,12 @@ class History:
         for event in events:
             if event.node_info is not None and event.node_info.path.startswith(path + "/"):
                 self._seen.add(event.node_info.path)
-            record = read(ctx.scope.secret, ctx.session, event)
-            if record is None or record.scope != self.scope:
+            record = read(ctx.scope.secret, ctx.session, event, scope=self.scope)
+            if record is None:
                 continue
-            if record.kind == "start":
-                self.start = record
+            if record.kind == "start":  # a later one is that of a new attempt
+                self.start, self.ended = record, None
+                self.done.clear()
             elif record.kind == "done":
                 self.done[record.path] = record
                 self.ended = None
@@ -86,10 +97,8 @@ def newest(ctx: RunContext, name: str, base: str, events: Sequence[Event]) -> in
     """How often a workflow has begun at `base` in this run."""
     numbers = [0]
     for event in events:
-        record = read(ctx.scope.secret, ctx.session, event)
-        if record is None or record.kind != "start":
-            continue
-        if workflow_of(record.scope) == (ctx.isolation_scope, name):
+        record = read(ctx.scope.secret, ctx.session, event, kind="start")
+        if record is not None and workflow_of(record.scope) == (ctx.isolation_scope, name):
             before, _, number = record.path.rpartition("@")
             if before == base and number.isdecimal():
                 numbers.append(int(number))
@@ -98,8 +107,8 @@ def newest(ctx: RunContext, name: str, base: str, events: Sequence[Event]) -> in
 
 def last_word(ctx: RunContext, path: str) -> Event | None:
     """The newest event of this run whose output counts for a path."""
-    for event in reversed(ctx.session.events):
-        if event.invocation_id == ctx.scope.id and event.node_info is not None and path in event.node_info.output_for:
+    for event in newest_first(ctx):
+        if event.node_info is not None and path in event.node_info.output_for:
             return event
     return None
 

@@ -7,7 +7,8 @@ here; when, how often and with what, in the scheduler.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Protocol, cast
+from functools import partial
+from typing import Any, ClassVar, NamedTuple, Protocol, cast, overload
 
 from polyport.data.event import RequestInput
 from polyport.errors import AgentError, ConfigError
@@ -103,6 +104,10 @@ class FunctionNode(Node):
     def state_keys(self) -> list[str]:
         """The keys of the state that the function cannot do without."""
         return [p.name for p in self.signature.state]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function itself, as if it had not been made a node."""
+        return self.fn(*args, **kwargs)
 
     async def work(self, run: Running) -> Came:
         signature = self.signature
@@ -201,18 +206,32 @@ def parallel(target: Any, *, name: str = "", limit: int = 0, retry: RetryPolicy 
     return ParallelWorker(inner=as_node(target), name=name, limit=limit, retry=retry)
 
 
-def node(target: Any, **settings: Any) -> Node:
-    """A node with settings: `node(fetch, name="fetch", retry=RetryPolicy(), timeout_s=10)`.
+@overload
+def node(target: Any, /, **settings: Any) -> Node: ...
+
+
+@overload
+def node(**settings: Any) -> Callable[[Callable[..., Any]], FunctionNode]: ...
+
+
+def node(target: Any = None, /, **settings: Any) -> Any:
+    """A node with settings: `node(fetch, name="fetch", retry=RetryPolicy(), timeout_s=10)`, or `@node(timeout_s=10)` before a
+    function.
 
     For every target: `retry`, `timeout_s`, `wait_for_output`, `input_schema`, `output_schema`. For functions also `name`,
     `rerun_on_resume`, `from_state` and `uses`. ConfigError for a setting that the target does not have, and for what cannot be
     a node.
     """
+    return partial(_made, settings) if target is None else _made(settings, target)
+
+
+def _made(settings: dict[str, Any], target: Any) -> Node:
     try:
         if isinstance(target, Agent):
             return AgentNode(agent=target, **settings)
         if isinstance(target, Tool):
-            caller = ToolCaller(name=settings.pop("name", target.name), tools=[target], model=ToolCaller.NO_MODEL)
+            name = settings.get("name") or target.name
+            caller = ToolCaller(name=name, description=target.description, tools=[target], model=ToolCaller.NO_MODEL)
             return ToolNode(agent=caller, tool=target, **settings)
         if callable(target):
             if getattr(target, "__name__", "") == "<lambda>" and not settings.get("name"):
@@ -225,4 +244,4 @@ def node(target: Any, **settings: Any) -> Node:
 
 def as_node(target: Any) -> Node:
     """`target` itself if it is a node, else the node that it becomes."""
-    return target if isinstance(target, Node) else node(target)
+    return target if isinstance(target, Node) else _made({}, target)

@@ -46,11 +46,11 @@ def own_scope(execution: Execution, path: str) -> str:
     return node_scope(ctx.isolation_scope, ctx.scope.id, execution.graph.name, path)
 
 
-async def run_turn(execution: Execution, at: Setting, input: Any, agent: Agent) -> Any:
+async def run_turn(execution: Execution, at: Setting, input: Any, agent: Agent, attempt: int) -> Any:
     """The turn of an agent, or what is left of it; its output. NodeWaits when it waits."""
     ctx = execution.ctx
     scope = ctx.scope
-    said = last_word(ctx, at.path) if scope.resumed else None
+    said = last_word(ctx, at.path) if scope.resumed and attempt == 1 else None
     if said is None or not isinstance(agent, LlmSpec):
         where = ctx.isolation_scope if at.conversation else own_scope(execution, at.path)
         if not at.conversation and where not in scope.delegations:
@@ -59,7 +59,7 @@ async def run_turn(execution: Execution, at: Setting, input: Any, agent: Agent) 
                 tree=ctx.tree, caller=ctx.isolation_scope, hidden=_hidden(ctx), user_content=asked, seed=asked
             )
         home = at.home if at.home is not None else where
-        place = Place(path=at.path, agent=agent.name, input=input, outputs=at.outputs, home=home)
+        place = Place(path=at.path, agent=agent.name, attempt=attempt, input=input, outputs=at.outputs, home=home)
         ending = await scope.run_agent(Placed(scope, agent, place, at.branch, where), agent)
         execution.escalated |= ending == "escalated"
         if ending == "paused" and not (at.lenient and _only_long_running(ctx, where)):

@@ -279,6 +279,7 @@ class Work:
         id = wanted.interrupt_id or "adk-" + self.ctx.scope.seams.new_id()
         if id in self._open:
             return
+        self._open.add(id)
         call, made = input_call(
             id, Question(message=wanted.message, response_schema=wanted.response_schema, payload=wanted.payload)
         )
@@ -288,7 +289,7 @@ class Work:
 
     async def run_agent(self, agent: Agent) -> Any:
         """See workflow/turn."""
-        return await run_turn(self.execution, self.at, self.input, agent)
+        return await run_turn(self.execution, self.at, self.input, agent, self.attempt)
 
     # -- children
 

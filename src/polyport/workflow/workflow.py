@@ -16,7 +16,7 @@ from polyport.errors import ConfigError
 from polyport.ports.agent import Agent, RunContext
 from polyport.workflow.board import Activation
 from polyport.workflow.graph import Graph, GraphData, agents_of, read_edges
-from polyport.workflow.history import History, events_of, newest
+from polyport.workflow.history import History, events_of, goes_on, newest
 from polyport.workflow.nodes import AgentNode
 from polyport.workflow.place import Placed
 from polyport.workflow.scheduler import Execution, Outcome
@@ -35,6 +35,8 @@ class Workflow(FlowSpec):
     The input is the text of the user's message. An agent right after START works in the conversation itself, unless its mode is
     single_turn; every other one works on its input, in a place of its own. ConfigError for a graph that cannot work.
     """
+
+    live = False
 
     name: str = field(kw_only=False)
     sub_agents: Sequence[Agent] = field(default=(), init=False)
@@ -62,11 +64,12 @@ class Workflow(FlowSpec):
     async def run(self, ctx: RunContext) -> Ending:
         """Begin, or go on with what this run has begun of the workflow."""
         place = ctx.place if isinstance(ctx, Placed) else None
-        events = events_of(ctx)
         if place is not None and place.agent == self.name:
+            events = events_of(ctx) if goes_on(ctx) and place.attempt == 1 else []
             path, outputs, home = place.path, place.outputs[1:], place.home
             input, on = place.input, True
         else:
+            events = events_of(ctx)
             base = f"{place.path}/{self.name}" if place is not None else self.name
             number = newest(ctx, self.name, base, events)
             on = number > 0 and (ctx.called_back or bool(going_on(ctx, self.sub_agents)))
