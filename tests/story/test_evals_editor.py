@@ -157,12 +157,13 @@ ALLOW = {"X-ADK-Telemetry-Request": "true"}
 
 async def test_consent_needs_the_header_that_no_other_page_can_send(tmp_path: Path):
     async with evals_served(tmp_path) as client:
-        assert (await client.get(CONSENT)).json() == {"telemetry": None}
+        assert (await client.get(CONSENT)).json() == {"telemetry": False}
         assert (await client.post(CONSENT, json={"telemetry": True})).status == 400
         for body in ({"telemetry": "x"}, {"telemetry": None}, {}):
             assert (await client.post(CONSENT, json=body, headers=ALLOW)).status == 400
-        assert (await client.post(CONSENT, json={"telemetry": False}, headers=ALLOW)).json() == {"telemetry": False}
-        assert (await client.get(CONSENT)).json() == {"telemetry": False}
+        for said in (True, False):
+            assert (await client.post(CONSENT, json={"telemetry": said}, headers=ALLOW)).json() == {"telemetry": said}
+            assert (await client.get(CONSENT)).json() == {"telemetry": said}
 
 
 # ---- who may
