@@ -16,7 +16,7 @@ from polyport import codec
 from polyport.data.limits import Limits
 from polyport.errors import BadRequest, NotFound, PolyportError, Unavailable, unwrap
 from polyport.ports.auth import Authorizer
-from polyport.ports.trace import INCOMING, NO_TRACE, TRACE_HEADERS
+from polyport.ports.trace import INCOMING, NO_TRACE
 from polyport.protocols.answers import (
     JSON,
     close_reason,
@@ -155,9 +155,7 @@ class Host:
         logged = access.isEnabledFor(logging.INFO)
         began = self.seams.clock() if logged else 0.0
         ends = [watch(request) for watch in self._watches]
-        traced = b"traceparent" in request.headers
-        if traced:
-            INCOMING.set({name: value for name in TRACE_HEADERS if (value := request.header(name))})
+        traced = request.join_trace()
         try:
             await self._answer(request, out)
         except ClientGone:

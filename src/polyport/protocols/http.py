@@ -15,6 +15,7 @@ from polyport.data.auth import ANONYMOUS
 from polyport.data.limits import Limits
 from polyport.errors import BadRequest, Forbidden, RunCancelled, TooLarge
 from polyport.ports.auth import Authorizer
+from polyport.ports.trace import INCOMING, TRACE_HEADERS
 from polyport.seams import Seams
 
 T = TypeVar("T")
@@ -99,6 +100,13 @@ class Request:
                 continue
             found.append(app)
         return found
+
+    def join_trace(self) -> bool:
+        """Let the runs that begin in this task know the trace that the request names; whether it names one."""
+        if b"traceparent" not in self.headers:
+            return False
+        INCOMING.set({name: value for name in TRACE_HEADERS if (value := self.header(name))})
+        return True
 
     @property
     def peer(self) -> str:

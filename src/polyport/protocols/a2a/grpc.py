@@ -142,6 +142,7 @@ class _Call:
     ) -> Any:
         """What `work` gives for the app and the request, if the caller may call it; errors become the status of the call."""
         guard = self._behind.guard()
+        request.join_trace()
         try:
             request.caller = await guard.admit(request)
             asked = self._method.read(a2a_proto.to_json(f"{self._method.package}.{self._method.takes}", wire))
