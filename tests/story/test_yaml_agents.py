@@ -13,7 +13,7 @@ from polyport.config.load import load
 from polyport.config.yaml_agents import load_yaml
 from polyport.data.limits import Limits
 from polyport.errors import ConfigError
-from polyport.testing import ScriptedModel, call
+from polyport.testing import ScriptedModel, call, connect
 from support.projects import agent_of, clean_process, mistakes, write
 
 
@@ -401,6 +401,20 @@ async def test_app_settings_make_an_app(caplog: pytest.LogCaptureFixture):
     assert "agent=desk" in caplog.text
 
 
+async def test_an_app_has_its_own_authenticator_by_code():
+    own = """
+        class Door:
+            challenge = "Bearer"
+            async def authenticate(self, credentials):
+                return None
+        """
+    app = agent_of("name: a\nmodel: demo\napp: {auth: own.Door}\n", {"own.py": own})
+    async with connect(app) as client:
+        assert (await client.get("/list-apps")).status == 401
+    (line,) = mistakes("name: a\nmodel: demo\napp: {auth: own.door}\n", {"own.py": "def door(): ...\n"})
+    assert line.startswith("root_agent.yaml:3:13: auth must be an authenticator")
+
+
 def test_app_settings_belong_to_the_root_and_are_checked():
     root = """\
         name: desk
@@ -419,7 +433,9 @@ def test_app_settings_belong_to_the_root_and_are_checked():
     assert "root_agent.yaml:4:11: limits: max_runs is 0" in lines[0]
     assert "compaction: token_threshold and event_retention_size are set together" in lines[1]
     assert "LogingPlugin" in lines[2] and "not a plugin" in lines[3]
-    assert "'amqp'" in lines[4] and "'a2a' or 'mcp' or 'rest'" in lines[4]
+    (line,) = mistakes("name: a\nmodel: demo\napp: {protocols: [rest, amqp]}\n")
+    assert line.startswith("root_agent.yaml:3:6: there is no protocol 'amqp'; known are: rest, mcp")
+    assert len(lines) == 4
 
 
 # ---- by the words of the command line

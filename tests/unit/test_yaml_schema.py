@@ -98,7 +98,7 @@ def test_what_the_loader_takes_fits(text: str):
         "name: a\ntools: [{name: McpToolset, args: {stdio_server_params: {command: x, args: [8080]}}}]\n",
         "name: a\ngenerate_content_config: {temprature: 1}\n",
         "name: a\napp: {limits: {max_rans: 3}}\n",
-        "name: a\napp: {protocols: [amqp]}\n",
+        "name: a\napp: {protocols: rest}\n",
     ],
 )
 def test_what_the_loader_refuses_by_its_form_does_not_fit(text: str):

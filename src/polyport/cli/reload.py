@@ -22,6 +22,7 @@ from uvicorn.config import STARTUP_FAILURE
 
 from polyport.app import App
 from polyport.cli.ending import die_of
+from polyport.cli.identity import check_open
 from polyport.cli.logs import configure
 from polyport.cli.serve import FAILED, Config, ServeOptions, build
 from polyport.cli.workers import Worker, WorkerServer
@@ -98,6 +99,7 @@ class Generation(Worker):
         try:
             fit(config.options)
             app = build(config.options)
+            check_open(app, config.options.host, config.options.insecure)  # a change may have taken the App's auth away
         except PolyportError as error:
             log.error("the change is not taken over. %s", error)
             return STARTUP_FAILURE

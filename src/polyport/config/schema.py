@@ -281,4 +281,7 @@ class AppSection(Section, kw_only=True):
     limits: Annotated[Limits | None, Meta(description="Numbers that keep callers from using up the server.")] = None
     remember: Annotated[bool, Meta(description="Sessions go into memory when a run ends.")] = False
     stores: Annotated[str, Meta(description="Where sessions live, such as sqlite:///data.db.")] = ""
-    protocols: Annotated[list[Literal["rest", "mcp", "a2a"]], Meta(description="What is served. Default: rest.")] = []
+    protocols: Annotated[
+        list[str | CodeSection], Meta(description="What is served: rest, mcp, a2a and so on, or objects by code.")
+    ] = []
+    auth: Annotated[Code, Meta(description="Who may call: an authenticator, or an Auth, by code.")] = ""

@@ -16,6 +16,7 @@ from polyport.data.compaction import CompactionConfig
 from polyport.errors import ConfigError
 from polyport.plugins import CallModifierPlugin, LoggingPlugin, RecordReplay, RetryReflectPlugin, UsagePlugin
 from polyport.ports.agent import Agent
+from polyport.ports.auth import Auth, Authenticator
 from polyport.ports.plugin import Plugin
 
 PLUGINS: dict[str, type[Plugin]] = {
@@ -32,6 +33,8 @@ def make_app(project: Project, agent: Agent, node: Node, name: str) -> App | Non
     if section is BROKEN:
         return None
     plugins = [_plugin(project, one, node.of("plugins", n)) for n, one in enumerate(section.plugins)]
+    protocols = [_protocol(project, one, node.of("protocols", n)) for n, one in enumerate(section.protocols)]
+    auth = _auth(project, section.auth, node.of("auth"))
     compaction = _compaction(project, section.compaction)
     if problems.found:
         return None
@@ -43,7 +46,8 @@ def make_app(project: Project, agent: Agent, node: Node, name: str) -> App | Non
             remember=section.remember,
             limits=section.limits,
             compaction=compaction,
-            protocols=section.protocols or ("rest",),
+            auth=auth,
+            protocols=protocols or ("rest",),
         )
     except ConfigError as error:
         problems.add(node, str(error))
@@ -52,20 +56,41 @@ def make_app(project: Project, agent: Agent, node: Node, name: str) -> App | Non
 
 def _plugin(project: Project, given: str | CodeSection, node: Node) -> Plugin | None:
     word = given if isinstance(given, str) else given.name or given.code
-    found: Any = PLUGINS.get(word, BROKEN)
-    if found is BROKEN:
-        found = project.code(given, node)
-        if isinstance(found, type):
-            found = project.call(found, Node(kind="map", file=node.file, line=node.line, column=node.column))
-    else:
+    if word in PLUGINS:
         args = None if isinstance(given, str) else given.args if given.args is not None else given.params
-        found = project.call(found, args if args is not None else Node(kind="map", file=node.file, line=node.line))
+        found = project.call(PLUGINS[word], args if args is not None else _nothing(node))
+    else:
+        found = _made(project, given, node)
     if found is BROKEN:
         return None
     if not isinstance(found, Plugin):
         project.problems.add(node, f"{word!r} is of type {type(found).__name__}, not a plugin")
         return None
     return found
+
+
+def _protocol(project: Project, given: str | CodeSection, node: Node) -> Any:
+    """The name of a protocol, or an object by code."""
+    return given if isinstance(given, str) and "." not in given and ":" not in given else _made(project, given, node)
+
+
+def _auth(project: Project, given: str | CodeSection, node: Node) -> Auth | Authenticator | None:
+    if given == "":
+        return None
+    found = _made(project, given, node)
+    if found is not BROKEN and not isinstance(found, Auth) and not hasattr(found, "authenticate"):
+        project.problems.add(node, f"auth must be an authenticator or an Auth, not of type {type(found).__name__}")
+    return found
+
+
+def _made(project: Project, given: str | CodeSection, node: Node) -> Any:
+    """What code names; of a class an object."""
+    found = project.code(given, node)
+    return project.call(found, _nothing(node)) if isinstance(found, type) else found
+
+
+def _nothing(node: Node) -> Node:
+    return Node(kind="map", file=node.file, line=node.line, column=node.column)
 
 
 def _compaction(project: Project, section: CompactionSection | None) -> CompactionConfig | None:
