@@ -411,7 +411,7 @@ async def test_an_app_has_its_own_authenticator_by_code():
     app = agent_of("name: a\nmodel: demo\napp: {auth: own.Door}\n", {"own.py": own})
     async with connect(app) as client:
         assert (await client.get("/list-apps")).status == 401
-    (line,) = mistakes("name: a\nmodel: demo\napp: {auth: own.door}\n", {"own.py": "def door(): ...\n"})
+    (line,) = mistakes("name: a\nmodel: demo\napp: {auth: bad.door}\n", {"bad.py": "def door(): ...\n"})
     assert line.startswith("root_agent.yaml:3:13: auth must be an authenticator")
 
 
