@@ -20,15 +20,17 @@ ENDINGS = (".yaml", ".yml")
 MAX_FILES, MAX_BYTES, MAX_DEPTH = 200, 1024 * 1024, 64
 CODE_KEYS = frozenset(
     {
-        *("code", "tools", "func", "function", "agent_class", "model_code", "header_provider", "before_request"),
-        *("after_event", "summariser", "input_schema", "output_schema", "require_confirmation", "examples", "plugins"),
-        *("tool_filter", "auth", "instruction_provider"),
+        *("code", "tools", "func", "function", "agentclass", "modelcode", "headerprovider", "beforerequest"),
+        *("afterevent", "summariser", "inputschema", "outputschema", "requireconfirmation", "examples", "plugins"),
+        *("toolfilter", "auth", "instructionprovider"),
     }
 )
-"""Keys below which a dotted name is code; besides all that end with `_callbacks` or `_callback`."""
+"""Keys below which a dotted name is code, besides all that end with `callbacks` or `callback`. These and the other keys are
+compared in lower case, without underscores."""
 PROGRAM_KEYS = frozenset({"command", "stdioconnectionparams", "stdioserverparams", "serverparams"})
-"""Keys that start a program, spelled in any way."""
-PATH_KEYS = frozenset({"config_path", "file", "folders", "cwd", "spec", "card"})
+"""Keys that start a program."""
+PATH_KEYS = frozenset({"configpath", "file", "folders", "cwd", "spec", "card"})
+URL_KEYS = frozenset({"spec", "card"})
 
 
 def read_draft(folder: AppFolder, file: str, tmp: bool) -> bytes:
@@ -100,11 +102,9 @@ def check_yaml(app: str, name: str, text: bytes) -> None:
         plain = key.replace("_", "").lower()
         if plain in PROGRAM_KEYS:
             raise BadRequest(f"{where}: the key {key!r} starts a program, which this editor may not set up")
-        if key in PATH_KEYS and isinstance(value, str) and "://" not in value:
-            path = PurePosixPath(value.replace("\\", "/"))
-            if path.is_absolute() or ".." in path.parts or ":" in value:
-                raise BadRequest(f"{where}: {key} leads out of the folder of the app: {value[:100]!r}")
-        if _is_code(key):
+        if plain in PATH_KEYS and isinstance(value, str) and _leads_out(plain, value):
+            raise BadRequest(f"{where}: {key} leads out of the folder of the app: {value[:100]!r}")
+        if plain in CODE_KEYS or plain.endswith(("callbacks", "callback")):
             for reference in _references(value):
                 if not _allowed(app, reference):
                     raise BadRequest(
@@ -142,8 +142,11 @@ def _pairs(value: Any, key: str) -> Iterator[tuple[str, Any]]:
             yield from _pairs(item, key)
 
 
-def _is_code(key: str) -> bool:
-    return key in CODE_KEYS or key.endswith(("_callbacks", "_callback"))
+def _leads_out(key: str, value: str) -> bool:
+    if key in URL_KEYS and value.startswith(("https://", "http://")):
+        return False
+    path = PurePosixPath(value.replace("\\", "/"))
+    return path.is_absolute() or ".." in path.parts or ":" in value
 
 
 def _references(value: Any) -> Iterator[str]:
