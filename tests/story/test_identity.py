@@ -298,3 +298,33 @@ async def test_agents_learn_the_user_that_was_authenticated():
         said = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}}
         assert (await client.post("/message:send", json=said, headers=BOB)).status == 200
     assert seen == ["alice", "bob"]
+
+
+async def test_over_mcp_a_caller_sees_and_calls_the_tools_of_its_apps_only():
+    callers = Keyed(ann=["users"], ben=[])
+    model = ScriptedModel("18 degrees")
+    auth = Auth(callers.auth, Roles([Role(name="users", apps=("weather",))]))
+    async with connect(App(weather(model=model, description="of-weather"), protocols=["mcp"], auth=auth)) as client:
+        for user, tools in (("ben", []), ("ann", ["weather"])):
+            headers = {**callers.headers(user), "accept": "application/json, text/event-stream"}
+            opened = await _mcp(client, headers, "initialize", **HELLO)
+            headers["mcp-session-id"] = opened.headers["mcp-session-id"]
+            told = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+            assert (await client.post("/mcp", json=told, headers=headers)).status == 202
+            listed = await _mcp(client, headers, "tools/list")
+            assert ("of-weather" in listed.text) == bool(tools)
+            called = await _mcp(client, headers, "tools/call", name="weather", arguments={"request": "Paris?"})
+            assert ("18 degrees" in called.text) == ("forbidden" not in called.text) == bool(tools)
+            unknown = await _mcp(client, headers, "tools/call", name="none", arguments={"request": "Paris?"})
+            assert ("the tools are: weather" in unknown.text) == bool(tools)
+            assert len(model.requests) == len(tools)
+
+
+HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+
+
+async def _mcp(client: Client, headers: dict[str, str], method: str, **params: Any) -> Response:
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    answer = await client.post("/mcp", json=body, headers=headers)
+    assert answer.status == 200, answer.text
+    return answer
