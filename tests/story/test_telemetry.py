@@ -196,7 +196,14 @@ async def test_core_123_log_events_hold_content_when_the_environment_says_so(val
         ("gen_ai.user.message", {"content": {"role": "user", "parts": [{"text": "hello"}]}}),
         ("gen_ai.choice", {"content": {"role": "model", "parts": [{"text": "Sunny."}]}, "index": 0}),
     ]
-    assert [dict(r.log_record.attributes) for r in telemetry.records()] == [{"gen_ai.system": "_OTHER"}] * 3
+    assert [dict(r.log_record.attributes) for r in telemetry.records()] == [{}] * 3
+
+
+async def test_core_123_log_events_say_whose_model_it_is():
+    for name, system in (("gemini-x", "gcp.gemini"), ("openai/gpt-x", "openai"), ("claude-x", "anthropic")):
+        telemetry = Telemetry()
+        await asked(LlmAgent(name="root", model=ScriptedModel("hi", name=name)), telemetry)
+        assert {r.log_record.attributes["gen_ai.system"] for r in telemetry.records()} == {system}
 
 
 async def test_core_123_pieces_are_no_choices():

@@ -25,7 +25,7 @@ from polyport.data.model import ModelRequest, ModelResponse, Usage
 from polyport.data.run import Ending
 from polyport.data.session import SessionKey
 from polyport.errors import PolyportError
-from polyport.plugins.telemetry_events import ELIDED, Messages, as_json
+from polyport.plugins.telemetry_events import ELIDED, OTHER_SYSTEM, Messages, as_json
 from polyport.ports.agent import CallbackContext, ReadContext, RunContext, Tool, ToolContext
 from polyport.ports.plugin import CallNext, Plugin
 from polyport.ports.trace import INCOMING
@@ -121,7 +121,7 @@ class TelemetryPlugin(Plugin):
         if owner_of(around) != ctx.session.key:
             around = context.set_value(_OWNER, ctx.session.key, _from_outside(around))
         attributes = {CONVERSATION_ID: ctx.session.key.id}
-        if hasattr(agent, "graph"):
+        if hasattr(type(agent), "graph"):
             operation = "invoke_workflow"
             attributes |= {"gen_ai.workflow.name": agent.name}
         else:
@@ -299,7 +299,7 @@ def _kind(error: Exception) -> str:
 def system_of(request: ModelRequest) -> str:
     """Who makes the model, in the words of the semantic conventions."""
     name = request.model.rpartition("/")[2]
-    return next((system for start, system in _SYSTEMS.items() if name.startswith(start)), "_OTHER")
+    return next((system for start, system in _SYSTEMS.items() if name.startswith(start)), OTHER_SYSTEM)
 
 
 def _tokens_of(usage: Usage | None) -> dict[str, int]:

@@ -17,6 +17,8 @@ from polyport.errors import BadRequest
 
 ELIDED = "<elided>"
 """Stands for what is not told."""
+OTHER_SYSTEM = "_OTHER"
+"""`gen_ai.system` of a model that nobody knows; log events do without."""
 SYSTEM, USER, CHOICE = "gen_ai.system.message", "gen_ai.user.message", "gen_ai.choice"
 
 
@@ -44,7 +46,8 @@ class Messages:
             self._emit(CHOICE, body, system)
 
     def _emit(self, name: str, body: Mapping[str, Any], system: str) -> None:
-        self._logger.emit(event_name=name, body=body, attributes={"gen_ai.system": system})
+        attributes = {"gen_ai.system": system} if system != OTHER_SYSTEM else {}
+        self._logger.emit(event_name=name, body=body, attributes=attributes)
 
     def _shown(self, content: Content | None) -> Any:
         return plain(content) if self._capture else ELIDED
