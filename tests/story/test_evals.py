@@ -362,6 +362,12 @@ async def test_metrics_of_your_own_are_functions():
     assert scores(results) == {"polite": [0.5], "slow": [1.0]}
 
 
+async def test_a_fault_of_the_judge_s_code_is_raised_as_it_is():
+    judge = ScriptedModel(ZeroDivisionError("oops"))
+    with pytest.raises(ZeroDivisionError, match="oops"):
+        await evaluate(weather(), sets(PARIS), metrics={"safety_v1": None}, judge=judge)
+
+
 @pytest.mark.parametrize(
     ("gives", "says"),
     [
@@ -396,6 +402,7 @@ async def test_a_function_that_goes_wrong_says_so(gives: Any, says: str):
         ({"metrics": EXACT, "cases": ["zz"]}, NotFound, "there is no case 'zz'; the cases are: paris"),
         ({"metrics": EXACT, "app_name": "zz"}, NotFound, "there is no app 'zz'"),
         ({"metrics": {"safety_v1": None}, "judge": "nobody/knows"}, ConfigError, "nobody/knows"),
+        ({"metrics": {"safety_v1": None}, "judge": "demo"}, ConfigError, "the demo model cannot judge"),
         ({"metrics": EXACT, "runs": 0}, BadRequest, "runs must be"),
     ],
 )

@@ -12,7 +12,7 @@ from polyport import App, FunctionAgent, LlmAgent
 from polyport.errors import ConfigError
 from polyport.evals.words import stemmer
 from polyport.protocols.evals.mount import Evals
-from polyport.testing import ScriptedModel, connect
+from polyport.testing import ScriptedModel, call, connect
 from polyport.testing.connect import Client
 from support.evals import DEV, PARIS, case, eval_set, evals_served, turn, weather, written
 
@@ -346,6 +346,13 @@ RECORDED = {
 """A test as google-adk 2.13 wrote it."""
 
 
+SHAPE = {
+    "type": "object",
+    "properties": {"zeta": {"type": "integer"}, "alpha": {"type": "object"}},
+    "required": ["zeta", "alpha"],
+}
+
+
 async def test_tests_are_stored_listed_read_and_deleted(tmp_path: Path):
     tests = f"{DEV}/tests"
     async with evals_served(tmp_path) as client:
@@ -416,6 +423,20 @@ async def test_an_agent_that_asks_its_model_more_often_than_recorded_fails(tmp_p
         await ok(client, "PUT", f"{DEV}/tests/cut", json={"session_data": cut})
         lines = await run_tests(client)
         assert lines[0] == "weather/cut.json FAILED" and "once more than it did when this was recorded" in lines[1]
+
+
+async def test_a_typed_answer_is_the_same_whatever_the_order_of_its_keys(tmp_path: Path):
+    answer = {"zeta": 1, "alpha": {"y": 2, "b": [3]}}
+    agent = weather(ScriptedModel(call("set_model_response", answer)), output_schema=SHAPE)
+    async with evals_served(tmp_path, agent) as client:
+        await ok(client, "POST", "/apps/weather/users/u/sessions/x", json={})
+        message = {"role": "user", "parts": [{"text": "go"}]}
+        body = {"appName": "weather", "userId": "u", "sessionId": "x", "newMessage": message}
+        said = (await ok(client, "POST", "/run", json=body))[-1]["content"]["parts"][0]["text"]
+        assert json.loads(said) == answer and said.index("zeta") < said.index("alpha")
+        session = await ok(client, "GET", "/apps/weather/users/u/sessions/x")
+        await ok(client, "PUT", f"{DEV}/tests/typed", json={"session_data": session})
+        assert await run_tests(client) == ["weather/typed.json PASSED", "1 passed"]
 
 
 async def test_tests_are_recorded_anew_with_the_real_model(tmp_path: Path):

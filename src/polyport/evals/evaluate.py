@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import anyio
 from msgspec import Struct
 
-from polyport.errors import BadRequest, NotFound, PolyportError
+from polyport.errors import BadRequest, NotFound, PolyportError, unwrap
 from polyport.evals.cases import EvalCase, EvalSet
 from polyport.evals.custom import Function
 from polyport.evals.judging import DEFAULT_JUDGE, Judges
@@ -82,6 +82,8 @@ async def evaluate(
 
             for index, (found, case) in enumerate(jobs):
                 group.start_soon(work, index, found, case)
+    except BaseExceptionGroup as group:
+        raise unwrap(group) from None
     finally:
         await judges.aclose()
     done = iter([result for result in results if result is not None])

@@ -14,7 +14,7 @@ import msgspec
 from polyport.codec import encode
 from polyport.data.content import user_text
 from polyport.data.model import ModelRequest, Schema
-from polyport.errors import ModelError
+from polyport.errors import ConfigError, ModelError
 from polyport.evals.results import JudgeOptions
 from polyport.models.registry import resolve
 from polyport.ports.model import Model
@@ -95,6 +95,8 @@ class Judges:
         if not name and not isinstance(self._default, str):
             return self._default
         name = name or cast("str", self._default)
+        if name == "demo":
+            raise ConfigError("the demo model cannot judge: it says the first word that is allowed; name another judge")
         if name not in self._made:
             self._made[name] = resolve(name)
         return self._made[name]

@@ -131,8 +131,8 @@ class _Said(Struct, frozen=True):
     other: list[Part]
 
     def __str__(self) -> str:
-        calls = [f"calls {name}({encode(args).decode()})" for name, args in self.calls]
-        responses = [f"{name} gave {encode(result).decode()}" for name, result in self.responses]
+        calls = [f"calls {name}({_sorted(args)})" for name, args in self.calls]
+        responses = [f"{name} gave {_sorted(result)}" for name, result in self.responses]
         rest = [f"{len(self.other)} other parts"] if self.other else []
         return ", ".join([*calls, *responses, *([repr(self.text)] if self.text else []), *rest]) or "nothing"
 
@@ -143,10 +143,10 @@ def _differences(recorded: Sequence[Event], played: Sequence[Event]) -> list[str
     for author in [*want, *(name for name in have if name not in want)]:
         one, other = want.get(author, []), have.get(author, [])
         for step in range(max(len(one), len(other))):
-            before = str(one[step]) if step < len(one) else "no step"
-            now = str(other[step]) if step < len(other) else "no step"
-            if before != now or (step < min(len(one), len(other)) and one[step] != other[step]):
-                lines.append(f"{author}, step {step + 1}: recorded {before}; now {now}")
+            before = one[step] if step < len(one) else None
+            now = other[step] if step < len(other) else None
+            if before != now:
+                lines.append(f"{author}, step {step + 1}: recorded {before or 'no step'}; now {now or 'no step'}")
                 break  # what follows is different because of it
     return lines
 
@@ -162,7 +162,7 @@ def _by_author(events: Sequence[Event]) -> dict[str, list[_Said]]:
 def _said(content: Content) -> _Said:
     asks = {call.name for call in content.calls} & ASKING
     return _Said(
-        text=content.text,
+        text=_text(content.text),
         calls=[(call.name, None if asks else call.args) for call in content.calls],  # what is asked names ids
         responses=[(response.name, response.response) for response in content.responses],
         other=[
@@ -171,6 +171,20 @@ def _said(content: Content) -> _Said:
             if part.text is None and part.function_call is None and part.function_response is None
         ],
     )
+
+
+def _sorted(value: Any) -> str:
+    return msgspec.json.encode(value, order="sorted").decode()
+
+
+def _text(text: str) -> str:
+    """The text; JSON without its spaces and the order of its keys, which test files do not keep."""
+    if text[:1] not in ("{", "["):
+        return text
+    try:
+        return _sorted(msgspec.json.decode(text))
+    except (msgspec.DecodeError, RecursionError):
+        return text
 
 
 # ---- writing
