@@ -4,7 +4,7 @@ So that what is tested is all but the model: instructions do not matter, tools, 
 words to the real model and gives the session to be stored. Used by the tests routes and the command line.
 """
 
-from collections import deque
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
@@ -22,7 +22,7 @@ from polyport.errors import AgentError, BadRequest
 from polyport.evals.cases import ASKING, EvalCase, SessionInput
 from polyport.evals.playing import Meter, Subject, apart, play
 from polyport.evals.recording import turns_of
-from polyport.ports.agent import CallbackContext
+from polyport.ports.agent import CallbackContext, ReadContext
 from polyport.ports.plugin import CallNext, Plugin
 from polyport.wire.adk import encode_event
 
@@ -44,30 +44,51 @@ class TestOutcome(NamedTuple):
     why: list[str]
 
 
+class _Spotter:
+    """Tells the answers of models among events that come in order: what agents said with the role of a model, but for what
+    the engine wrote itself."""
+
+    def __init__(self) -> None:
+        self._typed: set[str] = set()
+
+    def is_answer(self, event: Event) -> bool:
+        if event.content is None or event.author == "user" or event.partial:
+            return False
+        if any(response.name == RESULT_TOOL for response in event.responses):
+            self._typed.add(event.author)  # the text that follows is the result, spelled by the engine
+            return False
+        if event.content.role != "model" or any(call.name in ASKING for call in event.calls):
+            return False
+        if event.author in self._typed and not event.calls:
+            self._typed.discard(event.author)
+            return False
+        return True
+
+
 class Playback(Plugin):
-    """Answers in the model's place what was recorded, for each agent in order. The innermost `around_model` never comes."""
+    """Answers in the model's place what was recorded: as the nth answer of an agent what then became its nth, whoever gave it
+    (a callback may have). No model is asked."""
 
     name = "eval_playback"
 
     def __init__(self, events: Sequence[Event]) -> None:
-        self._answers: dict[str, deque[Content]] = {}
-        typed: set[str] = set()
+        self._answers: dict[str, list[Content]] = {}
+        self._given: Counter[str] = Counter()
+        self._spotter = _Spotter()
+        recorded = _Spotter()
         for event in events:
-            if event.content is None or event.author == "user" or event.partial:
-                continue
-            if any(response.name == RESULT_TOOL for response in event.responses):
-                typed.add(event.author)  # the text that follows was written by the engine
-            elif event.content.role == "model" and not any(call.name in ASKING for call in event.calls):
-                if event.author in typed and not event.calls:
-                    typed.discard(event.author)
-                else:
-                    self._answers.setdefault(event.author, deque()).append(event.content)
+            if recorded.is_answer(event) and event.content is not None:
+                self._answers.setdefault(event.author, []).append(event.content)
+
+    async def on_event(self, ctx: ReadContext, event: Event) -> None:
+        if self._spotter.is_answer(event):
+            self._given[event.author] += 1
 
     async def around_model(self, ctx: CallbackContext, request: ModelRequest, call_next: CallNext) -> ModelResponse:
-        left = self._answers.get(ctx.agent_name)
-        if not left:
+        answers, at = self._answers.get(ctx.agent_name, []), self._given[ctx.agent_name]
+        if at >= len(answers):
             raise AgentError(f"agent {ctx.agent_name!r} asked its model once more than it did when this was recorded")
-        return ModelResponse(content=left.popleft(), finish_reason="STOP")
+        return ModelResponse(content=answers[at], finish_reason="STOP")
 
 
 async def run_test(subject: Subject, app: str, name: str, stored: dict[str, Any]) -> TestOutcome:
