@@ -14,10 +14,11 @@ from msgspec import Struct
 
 from polyport.assembly import (
     Models,
-    Remember,
     compactors,
     mountable,
     named_agents,
+    plugins_of,
+    protocols_of,
     seal_key,
     stores_of,
     warn_of_missing_stores,
@@ -29,7 +30,7 @@ from polyport.data.event import Event
 from polyport.data.limits import Limits
 from polyport.data.run import RunConfig, RunOutcome, RunRequest
 from polyport.data.session import SessionKey
-from polyport.engine.hooks import distinct, hook_table
+from polyport.engine.hooks import hook_table
 from polyport.engine.runner import Engine
 from polyport.engine.tree import AgentTree
 from polyport.errors import ConfigError, RunCancelled
@@ -40,7 +41,7 @@ from polyport.ports.stores import Stores
 from polyport.protocols.guard import Guard
 from polyport.protocols.host import Host
 from polyport.protocols.mcp import make_server
-from polyport.protocols.parts import Mountable, Parts
+from polyport.protocols.parts import Mountable, Parts, Watching
 from polyport.protocols.rest import routes as rest_routes
 from polyport.protocols.routes import Route
 from polyport.runs.coordinator import Coordinator
@@ -86,7 +87,8 @@ class App:
         self.stores = stores_of(stores, seams)
         if remember and self.stores.memory is None:
             raise ConfigError("remember=True needs a memory store; these stores have none")
-        self.plugins = distinct([*plugins, Remember()] if remember else plugins)
+        served = protocols_of(protocols)
+        self.plugins = plugins_of(plugins, served, remember)
         self.limits = limits or Limits()
         hooks = hook_table(self.plugins)
         models = Models()
@@ -106,17 +108,17 @@ class App:
         if auth is not None:
             guard = guard.behind(auth if isinstance(auth, Auth) else Auth(auth, Strict()))
         self.asgi = Host(
-            self._routes(protocols, seams),
+            self._routes(served, seams),
             guard=guard,
             limits=self.limits,
             seams=seams,
             lifespan=self.running,
-        )
+        ).watched_by(watch for protocol in served if isinstance(protocol, Watching) for watch in protocol.watches)
 
     def _routes(self, protocols: Collection[str | Mountable], seams: Seams) -> list[Route]:
         """The routes of all protocols; what a protocol keeps running goes beside the runs, or around them."""
         routes: list[Route] = []
-        for name in [protocols] if isinstance(protocols, str) else protocols:
+        for name in protocols:
             if name == "rest":
                 routes += rest_routes(self.runs, self.trees, self.limits, seams)
             elif name == "mcp":

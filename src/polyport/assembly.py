@@ -5,11 +5,13 @@ Called by the App while it is put together, and holds the defaults that are chos
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from importlib import import_module
 from typing import cast
 
 from polyport.data.compaction import CompactionConfig
 from polyport.engine.compaction import Compactor, make_compactor
+from polyport.engine.hooks import distinct
 from polyport.engine.spec import LlmSpec
 from polyport.engine.tree import AgentTree
 from polyport.errors import ConfigError
@@ -18,7 +20,7 @@ from polyport.ports.agent import Agent, Bound, CallbackContext, OutputSchema, To
 from polyport.ports.model import Model
 from polyport.ports.plugin import Plugin
 from polyport.ports.stores import Stores
-from polyport.protocols.parts import Mountable
+from polyport.protocols.parts import Mountable, Watching
 from polyport.seams import Seams
 from polyport.stores.memory import KeywordMemory, MemoryArtifacts, MemorySessions
 from polyport.stores.open import open_stores
@@ -143,23 +145,33 @@ def mountable(protocol: str | Mountable) -> Mountable:
     """The protocol of a name, with its default settings. ConfigError for a name that is none."""
     if not isinstance(protocol, str):
         return protocol
-    made = PROTOCOLS.get(protocol)
-    if made is None:
+    if protocol not in PROTOCOLS:
         raise ConfigError(f"there is no protocol {protocol!r}; known are: {', '.join(['rest', 'mcp', *PROTOCOLS])}")
-    return made()
+    module, name = PROTOCOLS[protocol]
+    return getattr(import_module(module), name)()
 
 
-def _a2a() -> Mountable:
-    from polyport.protocols.a2a.mount import A2a  # costs a third of a cold start, and few apps need it
-
-    return A2a()
-
-
-def _web() -> Mountable:
-    from polyport.protocols.web.mount import Web  # few apps serve a page
-
-    return Web()
+def protocols_of(given: str | Collection[str | Mountable]) -> list[str | Mountable]:
+    """What is served, in order; names other than "rest" and "mcp" become objects. ConfigError."""
+    named = [given] if isinstance(given, str) else given
+    return [protocol if protocol in ("rest", "mcp") else mountable(protocol) for protocol in named]
 
 
-PROTOCOLS: dict[str, Callable[[], Mountable]] = {"a2a": _a2a, "web": _web}
-"""The protocols that are objects of their own, by the names that `App(protocols=...)` takes."""
+def plugins_of(plugins: Sequence[Plugin], protocols: Sequence[str | Mountable], remember: bool) -> tuple[Plugin, ...]:
+    """The plugins that are given, then those that protocols bring along. ConfigError for two of one name."""
+    brought = [p for served in protocols if isinstance(served, Watching) for p in served.plugins if p not in plugins]
+    return distinct([*plugins, *brought, *([Remember()] if remember else [])])
+
+
+PROTOCOLS: dict[str, tuple[str, str]] = {
+    "live": ("polyport.protocols.live.mount", "Live"),
+    "a2a": ("polyport.protocols.a2a.mount", "A2a"),
+    "agent_engine": ("polyport.protocols.agent_engine.mount", "AgentEngine"),
+    "triggers": ("polyport.protocols.triggers.mount", "Triggers"),
+    "debug": ("polyport.protocols.debug.mount", "Debug"),
+    "metrics": ("polyport.protocols.metrics.mount", "Metrics"),
+    "evals": ("polyport.protocols.evals.mount", "Evals"),
+    "web": ("polyport.protocols.web.mount", "Web"),
+}
+"""The protocols that are objects of their own, by the names that `App(protocols=...)` takes: module and class. They are loaded
+when they are chosen, for some cost a third of a cold start."""
