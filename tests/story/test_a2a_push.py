@@ -10,6 +10,7 @@ import pytest
 from polyport import LlmAgent
 from polyport.data.limits import Limits
 from polyport.errors import ConfigError
+from polyport.ports.tasks import TaskScope
 from polyport.protocols.a2a.push import PushOutbox
 from polyport.protocols.a2a.push_settings import PushSettings
 from polyport.protocols.a2a.settings import A2aSettings
@@ -348,7 +349,7 @@ async def test_T065_configurations_go_with_their_tasks():
         assert (
             await refused(wire, "ListTaskPushNotificationConfigs", {"taskId": task["id"]})
         ).reason == "TASK_NOT_FOUND"
-        assert not outbox(wire)._entries
+        assert not await outbox(wire)._pushes.list(TaskScope("app"), task["id"])
 
 
 def test_a2a_push_settings_that_make_no_sense():

@@ -87,12 +87,25 @@ def test_T109_a_task_goes_on_after_its_server_was_killed(bot: Path):
         assert "interrupted" in json.dumps(found["artifacts"])
 
 
+def test_T064_several_workers_send_push_notifications(bot: Path):
+    words = (str(bot), "--a2a", "--push", "--db", f"sqlite:///{bot}/data.db", "--workers", "2")
+    with Serving(*words, cwd=bot.parent) as server:
+        assert ask(server, "/.well-known/agent-card.json")["capabilities"]["pushNotifications"] is True
+        task = ask(server, "/message:send", body("hello"))["task"]
+        config = {"url": "https://example.com/hook", "id": "p", "token": "secret"}
+        ask(server, f"/tasks/{task['id']}/pushNotificationConfigs", config)
+        for _ in range(8):  # whichever worker is asked
+            found = ask(server, f"/tasks/{task['id']}/pushNotificationConfigs/p")
+            assert found["url"] == config["url"] and "token" not in found
+        server.signal(signal.SIGTERM)
+        assert server.wait() == 0
+
+
 @pytest.mark.parametrize(
     ("flags", "text"),
     [
         (["--push"], "add --a2a"),
         (["--grpc-port", "9"], "add --a2a"),
-        (["--a2a", "--push", "--workers", "2"], "--workers"),
         (["--a2a", "--grpc-port", "0", "--workers", "2"], "--workers"),
     ],
 )

@@ -689,7 +689,9 @@ class FakePush:
         self.broken = False
         self.refuses = False
 
-    async def create(self, scope: TaskScope, config: TaskPushNotificationConfig) -> TaskPushNotificationConfig:
+    async def create(
+        self, scope: TaskScope, config: TaskPushNotificationConfig, after: int = 0
+    ) -> TaskPushNotificationConfig:
         if self.refuses:
             raise BadRequest("the URL is not allowed", "url")
         config = structs.replace(config, id=config.id or f"p{len(self.configs) + 1}")

@@ -11,11 +11,11 @@ import grpc
 import grpc.aio
 
 from polyport import App, LlmAgent
+from polyport.data.auth import ANONYMOUS, Caller
 from polyport.data.limits import Limits
 from polyport.errors import Unauthenticated
 from polyport.protocols.a2a.mount import A2a, A2aServer
 from polyport.protocols.guard import Guard
-from polyport.data.auth import ANONYMOUS, Caller
 from polyport.protocols.http import Request
 from polyport.testing import ScriptedModel, connect
 from polyport.testing.connect import Client
@@ -295,6 +295,7 @@ async def wired(
     *,
     guard: Guard | None = None,
     limits: Limits | None = None,
+    stores: Any = None,
     **options: Any,
 ) -> AsyncGenerator[Any]:
     """The agent over A2A, and a client of a binding. `options` are those of `A2a`."""
@@ -306,7 +307,7 @@ async def wired(
             mounted.append(a2a.mount(parts))
             return mounted[0]
 
-    app = App(agent, protocols=["rest", Watched()], guard=guard or door(), limits=limits)
+    app = App(agent, protocols=["rest", Watched()], guard=guard or door(), limits=limits, stores=stores)
     async with connect(app) as client:
         server = mounted[0]
         if binding == "grpc":

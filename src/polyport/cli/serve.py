@@ -299,8 +299,8 @@ def _protocols(options: ServeOptions) -> list[str | Mountable]:
 
 
 def _a2a(options: ServeOptions) -> Mountable:
-    if options.workers > 1 and (options.push or options.grpc_port == 0):
-        raise ConfigError("--push, and a --grpc-port of 0, are for one process: serve them with --workers 1")
+    if options.workers > 1 and options.grpc_port == 0:
+        raise ConfigError("a --grpc-port of 0 is for one process: name a port, or serve with --workers 1")
     from polyport.protocols.a2a.mount import A2a  # needed by this choice only
     from polyport.protocols.a2a.push_settings import PushSettings
 

@@ -146,3 +146,65 @@ class TaskStore(Protocol):
         ...
 
     async def aclose(self) -> None: ...
+
+
+class PushKey(NamedTuple):
+    """A push configuration: whose task's, and its id there."""
+
+    scope: TaskScope
+    task_id: str
+    id: str
+
+
+class PushTarget(Struct, frozen=True, kw_only=True):
+    """A push configuration as kept. `number` orders those of a task; `body` is JSON with its secrets; `sent` is the version of
+    the last change of the task that its receiver has, or that was given up."""
+
+    key: PushKey
+    number: int
+    body: bytes
+    sent: int
+
+
+class PushStore(Protocol):
+    """Keeps push configurations and how far each receiver is, so that what it was not told is known after a restart. What is
+    to be told are the changes of the task, which the TaskStore has.
+
+    `durable` says whether it outlives the process, and may be shared by several. One holder at a time tells a receiver: until
+    the time it named, or until it lets go. Required to pass `polyport.testing.push_suite`. Errors as those of TaskStore.
+    """
+
+    durable: bool
+
+    async def put(self, key: PushKey, body: bytes, after: int, limit: int) -> None:
+        """Store a configuration, with `sent` at `after`; one that is there gets the new body only. LimitExceeded when the task
+        has `limit` others."""
+        ...
+
+    async def list(self, scope: TaskScope, task_id: str) -> Sequence[PushTarget]:
+        """All of a task, in the order in which they were made."""
+        ...
+
+    async def delete(self, key: PushKey) -> None:
+        """Silent if there is none."""
+        ...
+
+    async def forget(self, tasks: Sequence[TaskHead]) -> None:
+        """Remove all configurations of these tasks."""
+        ...
+
+    async def hold(self, key: PushKey, holder: str, now_ms: int, until_ms: int, sent: int = 0) -> PushTarget | None:
+        """Become its holder, or stay it, until `until_ms`, and note that `sent` was dealt with (it never falls); as it is then.
+        None if it is gone, or held by another one at `now_ms`."""
+        ...
+
+    async def release(self, key: PushKey, holder: str, *, done: bool) -> None:
+        """Let go of it; `done` when its receiver has been told all there will ever be. Silent if it is not held by `holder`."""
+        ...
+
+    async def due(self, apps: Collection[str], now_ms: int, limit: int) -> Sequence[PushKey]:
+        """Configurations of these apps that nobody holds and whose receivers have not been told all. A store that is not
+        durable gives none."""
+        ...
+
+    async def aclose(self) -> None: ...

@@ -59,6 +59,11 @@ class SqliteTasks:
     def path(self) -> Path:
         return self._file.path
 
+    @property
+    def writer(self) -> GroupWriter:
+        """For a store beside this one in the same file, so that both share transactions. Closed with this store."""
+        return self._writer
+
     async def create(
         self, head: TaskHead, changes: Sequence[TaskChange], message: MessageKey | None = None, since_ms: int = 0
     ) -> TaskHead:

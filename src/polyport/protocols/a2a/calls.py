@@ -46,8 +46,11 @@ class TaskStream(Protocol):
 class Push(Protocol):
     """Push notifications of tasks. The handler has checked that the task exists and is the caller's."""
 
-    async def create(self, scope: TaskScope, config: TaskPushNotificationConfig) -> TaskPushNotificationConfig:
-        """Store a config, with an id of its own when it has none. BadRequest for a URL that is not allowed."""
+    async def create(
+        self, scope: TaskScope, config: TaskPushNotificationConfig, after: int = 0
+    ) -> TaskPushNotificationConfig:
+        """Store a config, with an id of its own when it has none; it is told the changes of its task after version `after`.
+        BadRequest for a URL that is not allowed, LimitExceeded."""
         ...
 
     async def get(self, scope: TaskScope, task_id: str, config_id: str) -> TaskPushNotificationConfig:

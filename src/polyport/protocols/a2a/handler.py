@@ -15,7 +15,7 @@ from msgspec import structs
 from polyport.engine.hooks import ask
 from polyport.errors import BadRequest, NotFound
 from polyport.ports.runs import Runs
-from polyport.ports.tasks import TaskFilter, TaskScope, TaskStore
+from polyport.ports.tasks import TaskFilter, TaskHead, TaskScope, TaskStore
 from polyport.protocols.a2a.calls import CallContext, Push, TaskStream
 from polyport.protocols.a2a.executor import Executor
 from polyport.protocols.a2a.fold import Update, ms_of, view_of
@@ -269,14 +269,13 @@ class A2aHandler:
             raise PushNotificationNotSupported("this agent does not send push notifications")
         return self._push
 
-    async def _task_of(self, call: CallContext, tenant: str, task_id: str) -> TaskScope:
-        """The scope of a task that the caller may see. TaskNotFound."""
+    async def _task_of(self, call: CallContext, tenant: str, task_id: str) -> TaskHead:
+        """The head of a task that the caller may see. TaskNotFound."""
         _, scope = self._admitted(call, tenant)
         try:
-            await self._store.get(scope, task_id, artifacts=False)
+            return (await self._store.get(scope, task_id, artifacts=False)).head
         except NotFound:
             raise task_not_found(task_id) from None
-        return scope
 
     async def create_push_config(
         self, call: CallContext, config: TaskPushNotificationConfig
@@ -284,7 +283,8 @@ class A2aHandler:
         """CreateTaskPushNotificationConfig. PushNotificationNotSupported, TaskNotFound, BadRequest for the URL."""
         push = self._pushes()
         check(config)
-        return await push.create(await self._task_of(call, config.tenant, config.task_id), config)
+        head = await self._task_of(call, config.tenant, config.task_id)
+        return await push.create(head.scope, config, head.version)
 
     async def get_push_config(
         self, call: CallContext, request: GetTaskPushNotificationConfigRequest
@@ -292,7 +292,8 @@ class A2aHandler:
         """GetTaskPushNotificationConfig. TaskNotFound also for an unknown config (T060)."""
         push = self._pushes()
         check(request)
-        return await push.get(await self._task_of(call, request.tenant, request.task_id), request.task_id, request.id)
+        head = await self._task_of(call, request.tenant, request.task_id)
+        return await push.get(head.scope, request.task_id, request.id)
 
     async def list_push_configs(
         self, call: CallContext, request: ListTaskPushNotificationConfigsRequest
@@ -300,13 +301,14 @@ class A2aHandler:
         """ListTaskPushNotificationConfigs."""
         push = self._pushes()
         check(request)
-        return await push.list(await self._task_of(call, request.tenant, request.task_id), request)
+        return await push.list((await self._task_of(call, request.tenant, request.task_id)).scope, request)
 
     async def delete_push_config(self, call: CallContext, request: DeleteTaskPushNotificationConfigRequest) -> None:
         """DeleteTaskPushNotificationConfig; silent when there is no such config."""
         push = self._pushes()
         check(request)
-        await push.delete(await self._task_of(call, request.tenant, request.task_id), request.task_id, request.id)
+        head = await self._task_of(call, request.tenant, request.task_id)
+        await push.delete(head.scope, request.task_id, request.id)
 
     # ---- the card
 

@@ -185,12 +185,27 @@ class Intake:
                 )
             key = message_key(said, live.context_id)
             known = await self.tasks.backing.store.find_message(scope, key, self._since_ms())
-            if known != live.id and await self._take_in(live, turn, key):
+            if known != live.id and await self._told_and_taken_in(live, turn, key):
                 return Accepted(live, turn)
             return Accepted(live, self._waiting_for(live, said.message_id))
         except BaseException:
             self.tasks.release(live)
             raise
+
+    async def _told_and_taken_in(self, live: LiveTask, turn: Turn, key: MessageKey) -> bool:
+        """As `_take_in`, with the push configuration that the message brings, if it does: first, for that may be refused."""
+        push, config = self.tasks.backing.push, turn.request.configuration.task_push_notification_config
+        if push is None or config is None:
+            return await self._take_in(live, turn, key)
+        named = structs.replace(config, task_id=live.id, tenant=live.scope.tenant)
+        made = await push.create(live.scope, named, live.head.version)
+        taken = False
+        try:
+            taken = await self._take_in(live, turn, key)
+        finally:
+            if not taken and not config.id:  # it is new, and the message came before or is refused
+                await push.delete(live.scope, live.id, made.id)
+        return taken
 
     async def _take_in(self, live: LiveTask, turn: Turn, key: MessageKey) -> bool:
         """Add a message to a task, and let it be worked on; False when it came before."""

@@ -15,7 +15,7 @@ from msgspec import structs
 
 from polyport.errors import ConfigError, NotFound
 from polyport.ports.stores import Stores
-from polyport.ports.tasks import TaskStore
+from polyport.ports.tasks import PushStore, TaskStore
 from polyport.protocols.a2a.calls import Push
 from polyport.protocols.a2a.card import Card, CardConfig, Place
 from polyport.protocols.a2a.card_routes import CardRoutes
@@ -30,8 +30,10 @@ from polyport.protocols.http import Request
 from polyport.protocols.parts import Parts
 from polyport.protocols.routes import Route
 from polyport.seams import Seams
+from polyport.stores.memory_pushes import MemoryPushes
 from polyport.stores.memory_tasks import MemoryTasks
 from polyport.stores.sqlite import SqliteSessions
+from polyport.stores.sqlite_pushes import SqlitePushes
 from polyport.stores.sqlite_tasks import SqliteTasks
 from polyport.wire.a2a_errors import CODES
 from polyport.wire.a2a_translate import EXTENSION
@@ -48,7 +50,7 @@ class A2a:
     """The A2A protocol, for `App(protocols=[...])`. `card` and `executor` may be mappings of app names.
 
     - `tasks` is where tasks are kept; beside the sessions without it.
-    - `push` lets callers have push notifications.
+    - `push` lets callers have push notifications; `pushes` is where their configurations are kept, beside the tasks without it.
     - `grpc` is the address, `host:port`, of a gRPC server; several apps are told apart by tenant there, as their cards say.
       `grpc_tls` are the files of its certificate and private key.
     - `recover` goes on, at start, with the tasks of a process that died; only one process may.
@@ -61,6 +63,7 @@ class A2a:
     executor: ExecutorConfig | Mapping[str, ExecutorConfig] = field(default_factory=ExecutorConfig)
     tasks: TaskStore | None = None
     push: PushSettings | None = None
+    pushes: PushStore | None = None
     grpc: str = ""
     grpc_tls: tuple[str | Path, str | Path] | None = None
     recover: bool = True
@@ -79,8 +82,8 @@ class A2aServer:
     def __init__(self, options: A2a, parts: Parts) -> None:
         self.options = options
         self._parts = parts
-        self.push = None if options.push is None else _outbox(options.push, parts.seams)
         self.tasks = options.tasks or task_store(parts.runs.stores, parts.seams)
+        self.push = None if options.push is None else _outbox(options, options.push, self.tasks, parts)
         if len(parts.trees) > 1 and (taken := [name for name in parts.trees if name in ("v1", "invoke")]):
             raise ConfigError(
                 f"an app cannot be named {taken[0]!r} when several are served over A2A: /a2a has that path"
@@ -179,10 +182,11 @@ class Outbox(Push, Protocol):
         ...
 
 
-def _outbox(settings: PushSettings, seams: Seams) -> Outbox:
+def _outbox(options: A2a, settings: PushSettings, tasks: TaskStore, parts: Parts) -> Outbox:
     from polyport.protocols.a2a.push import PushOutbox  # an HTTP client that is needed by this choice only
 
-    return PushOutbox(settings, seams)
+    pushes = options.pushes or push_store(tasks, parts.seams)
+    return PushOutbox(settings, pushes, tasks, list(parts.trees), parts.seams)
 
 
 class Grpc(Protocol):
@@ -208,6 +212,13 @@ def task_store(stores: Stores, seams: Seams) -> TaskStore:
     """Where tasks live: beside the sessions."""
     sessions = stores.sessions
     return SqliteTasks(sessions.path, seams=seams) if isinstance(sessions, SqliteSessions) else MemoryTasks()
+
+
+def push_store(tasks: TaskStore, seams: Seams) -> PushStore:
+    """Where push configurations live: beside the tasks."""
+    if isinstance(tasks, SqliteTasks):
+        return SqlitePushes(tasks.path, seams=seams, writer=tasks.writer)
+    return MemoryPushes()
 
 
 def _of(given: T | Mapping[str, T], app: str, kind: type[T]) -> T:

@@ -1,13 +1,13 @@
-"""Push notifications: who wants them for which task, and the outbox they wait in (spec a2a 1.10).
+"""Push notifications: who wants them for which task, and telling them (spec a2a 1.10).
 
-A `calls.Push`, made by the mount. A change of a task is only noted here; `push_delivery` sends it, one after another for each
-configuration, so that neither a slow receiver nor a dead one is felt by the task. Configurations and what waits live in the
-memory of this process.
+A `calls.Push`, made by the mount. What is to be told are the changes of a task, which its store has. Here it is only noted that
+there is one; each receiver is told from where it is, in order, one notification after another. So neither a slow receiver nor a
+dead one is felt by the task, and with a store that lasts nothing is forgotten when the process ends.
 """
 
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import asynccontextmanager
 
 import anyio
@@ -15,10 +15,11 @@ import anyio.abc
 from msgspec import Struct, structs
 
 from polyport.agents.a2a_http import HttpClient, leads_inside, origin, place
-from polyport.errors import BadRequest, LimitExceeded
-from polyport.ports.tasks import TaskHead, TaskScope
-from polyport.protocols.a2a.fold import Update
-from polyport.protocols.a2a.push_delivery import Delivery, GaveUp
+from polyport.codec import decode, encode
+from polyport.errors import BadRequest, NotFound, PolyportError
+from polyport.ports.tasks import PushKey, PushStore, PushTarget, TaskChange, TaskHead, TaskScope, TaskStore
+from polyport.protocols.a2a.fold import Update, read_change
+from polyport.protocols.a2a.push_delivery import Delivery, GaveUp, Lost
 from polyport.protocols.a2a.push_settings import PushSettings
 from polyport.seams import Seams
 from polyport.wire.a2a import (
@@ -31,6 +32,13 @@ from polyport.wire.a2a_errors import InvalidParams, TaskNotFound, Violation
 log = logging.getLogger("polyport.a2a")
 
 PAGE_SIZE = 100
+KNOWN = 10_000
+"""Of how many tasks it is known at once that there is somebody to be told."""
+DUE = 100
+"""How many receivers are taken on at a time that nobody else tells."""
+SLACK_S = 5.0
+"""How much longer than a notification may take its receiver is held."""
+STOPPED = "the server stopped"
 
 
 class DeadLetter(Struct, frozen=True, kw_only=True):
@@ -43,41 +51,39 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
     body: bytes
 
 
-class Entry:
-    """A configuration and what waits for its receiver. `number` orders those of a task."""
-
-    __slots__ = ("at_work", "config", "number", "waiting")
-
-    def __init__(self, number: int, config: TaskPushNotificationConfig) -> None:
-        self.number = number
-        self.config = config
-        self.waiting: deque[bytes] = deque()
-        self.at_work = False
-
-
 class PushOutbox:
-    """See the module and `calls.Push`. `dead_letters` are for the operator."""
+    """See the module and `calls.Push`. `dead_letters` are for the operator; `apps` are those whose receivers are told here."""
 
-    def __init__(self, settings: PushSettings, seams: Seams) -> None:
+    def __init__(
+        self, settings: PushSettings, pushes: PushStore, tasks: TaskStore, apps: Collection[str], seams: Seams
+    ) -> None:
         self.settings = settings
         self.dead_letters: deque[DeadLetter] = deque(maxlen=settings.dead_letters)
+        self._pushes = pushes
+        self._tasks = tasks
+        self._apps = tuple(apps)
         self._seams = seams
-        self._entries: dict[tuple[TaskScope, str], dict[str, Entry]] = {}
-        self._numbers = 0
+        self._me = seams.new_id()
+        self._known: dict[tuple[TaskScope, str], set[str]] = {}
+        """The configurations made here whose tasks go on."""
+        self._at_work: dict[PushKey, bool] = {}
+        """The receivers that are being told here -> whether there was a change since it was looked for one."""
         self._http = HttpClient(connect_s=settings.timeout_s)
         self._delivery: Delivery | None = None
         self._group: anyio.abc.TaskGroup | None = None
-        self._at_work = 0
 
     # ---- life
 
     @asynccontextmanager
     async def delivering(self) -> AsyncGenerator[None]:
-        """Deliver inside the block. On leaving, what is on its way gets `drain_s`; the rest is given up, and said so."""
+        """Deliver inside the block. On leaving, what is on its way gets `drain_s`; the rest is left to the next process, or,
+        when nothing of it lasts, given up, and said so."""
         raised: BaseException | None = None
         async with anyio.create_task_group() as group:
             self._group = group
             self._delivery = delivery = Delivery(self.settings, self._http, self._seams)
+            if self._pushes.durable:
+                group.start_soon(self._look)
             try:
                 yield
             except anyio.get_cancelled_exc_class():
@@ -92,35 +98,50 @@ class PushOutbox:
                 self._group = None
         with anyio.CancelScope(shield=True):
             await self._http.aclose()
-        for (_, task_id), entries in self._entries.items():
-            for entry in entries.values():
-                self._bury(task_id, entry, "the server stopped", all=True)
+            if not self._pushes.durable:
+                await self._give_up_all()
+            await self._pushes.aclose()
         if raised is not None:
             raise raised
 
+    async def _look(self) -> None:
+        """Again and again take on receivers that nobody tells: of a process that died, of a task that another one works on."""
+        while True:
+            try:
+                for key in await self._pushes.due(self._apps, self._now(), DUE):
+                    self._wake(key)
+            except PolyportError as error:
+                log.warning("it cannot be seen which push notifications wait: %s", error)
+            await anyio.sleep(self.settings.look_s)
+
+    async def _give_up_all(self) -> None:
+        for scope, task_id in list(self._known):
+            for target in await self._pushes.list(scope, task_id):
+                for _, change in await self._changes(target):
+                    self._note(target, change.body, STOPPED)
+
+    def _now(self) -> int:
+        return int(self._seams.clock() * 1000)
+
     # ---- configurations
 
-    async def create(self, scope: TaskScope, config: TaskPushNotificationConfig) -> TaskPushNotificationConfig:
+    async def create(
+        self, scope: TaskScope, config: TaskPushNotificationConfig, after: int = 0
+    ) -> TaskPushNotificationConfig:
         await self._check(config)
-        entries = self._entries.setdefault((scope, config.task_id), {})
-        known = entries.get(config.id) if config.id else None
-        if known is None and len(entries) >= self.settings.configs_per_task:
-            raise LimitExceeded(
-                f"a task has at most {self.settings.configs_per_task} push configurations (configs_per_task)"
-            )
         config = structs.replace(config, id=config.id or self._seams.new_id(), tenant=scope.tenant)
-        if known is None:
-            self._numbers += 1
-            entries[config.id] = Entry(self._numbers, config)
-        else:
-            known.config = config
+        key = PushKey(scope, config.task_id, config.id)
+        await self._pushes.put(key, encode(config), after, self.settings.configs_per_task)
+        self._known.setdefault((scope, config.task_id), set()).add(config.id)
+        if self._pushes.durable and len(self._known) > KNOWN:
+            del self._known[next(iter(self._known))]  # `_look` finds it
         return config
 
     async def get(self, scope: TaskScope, task_id: str, config_id: str) -> TaskPushNotificationConfig:
-        entry = self._entries.get((scope, task_id), {}).get(config_id)
-        if entry is None:
-            raise TaskNotFound(f"task {task_id!r} has no push configuration {config_id[:200]!r}", {"taskId": task_id})
-        return self._shown(scope, entry.config)
+        for target in await self._pushes.list(scope, task_id):
+            if target.key.id == config_id:
+                return self._shown(scope, _config(target))
+        raise TaskNotFound(f"task {task_id!r} has no push configuration {config_id[:200]!r}", {"taskId": task_id})
 
     async def list(
         self, scope: TaskScope, request: ListTaskPushNotificationConfigsRequest
@@ -129,25 +150,26 @@ class PushOutbox:
         if token and not (token.isascii() and token.isdigit() and len(token) < 19):
             raise InvalidParams([Violation("pageToken", "is not one that this server gave")])
         after = int(token or 0)
-        entries = sorted(self._entries.get((scope, request.task_id), {}).values(), key=lambda e: e.number)
-        found = [entry for entry in entries if entry.number > after]
+        found = [target for target in await self._pushes.list(scope, request.task_id) if target.number > after]
         page = found[: min(request.page_size or PAGE_SIZE, PAGE_SIZE)]
         more = str(page[-1].number) if len(page) < len(found) else ""
-        configs = [self._shown(scope, entry.config) for entry in page]
+        configs = [self._shown(scope, _config(target)) for target in page]
         return ListTaskPushNotificationConfigsResponse(configs=configs, next_page_token=more)
 
     async def delete(self, scope: TaskScope, task_id: str, config_id: str) -> None:
-        entries = self._entries.get((scope, task_id), {})
-        entry = entries.pop(config_id, None)
-        if entry is not None:
-            entry.waiting.clear()  # it was asked not to be told any more
-        if not entries:
-            self._entries.pop((scope, task_id), None)
+        await self._pushes.delete(PushKey(scope, task_id, config_id))  # who tells it sees that it is gone
+        self._forget(PushKey(scope, task_id, config_id))
 
     async def forget(self, tasks: Sequence[TaskHead]) -> None:
         for head in tasks:
-            for entry in self._entries.pop((head.scope, head.id), {}).values():
-                self._bury(head.id, entry, "the task is gone", all=True)
+            self._known.pop((head.scope, head.id), None)
+        await self._pushes.forget(tasks)
+
+    def _forget(self, key: PushKey) -> None:
+        known = self._known.get((key.scope, key.task_id), set())
+        known.discard(key.id)
+        if not known:
+            self._known.pop((key.scope, key.task_id), None)
 
     def _shown(self, scope: TaskScope, config: TaskPushNotificationConfig) -> TaskPushNotificationConfig:
         """A configuration without its secrets, unless the one who asks is known to be the one who gave them."""
@@ -188,42 +210,107 @@ class PushOutbox:
             return "must not lead to an address of this network (allow_private)"
         return ""
 
-    # ---- the outbox
+    # ---- telling
 
     async def changed(self, scope: TaskScope, task_id: str, updates: Sequence[Update]) -> None:
-        for entry in self._entries.get((scope, task_id), {}).values():
-            entry.waiting.extend(update.json for update in updates)
-            if len(entry.waiting) > self.settings.waiting:
-                self._bury(task_id, entry, f"{self.settings.waiting} others wait for this receiver (waiting)")
-            if not entry.at_work and self._group is not None and self._delivery is not None:
-                entry.at_work = True
-                self._at_work += 1
-                self._group.start_soon(self._deliver, self._delivery, task_id, entry)
+        for id in self._known.get((scope, task_id), ()):
+            self._wake(PushKey(scope, task_id, id))
 
-    async def _deliver(self, delivery: Delivery, task_id: str, entry: Entry) -> None:
-        """Send what waits, in order, until nothing does."""
+    def _wake(self, key: PushKey) -> None:
+        if key in self._at_work:
+            self._at_work[key] = True
+        elif self._group is not None and self._delivery is not None:
+            self._at_work[key] = True
+            self._group.start_soon(self._tell, self._delivery, key)
+
+    async def _tell(self, delivery: Delivery, key: PushKey) -> None:
+        """Tell a receiver all there is, and what comes meanwhile."""
         try:
-            while entry.waiting:
-                body = entry.waiting.popleft()
-                try:
-                    await delivery.send(lambda: entry.config, body)
-                except GaveUp as reason:
-                    self._note(task_id, entry, body, str(reason))
-                except BaseException:
-                    self._note(task_id, entry, body, "the server stopped")
-                    raise
+            while self._at_work[key]:
+                self._at_work[key] = False
+                await self._catch_up(delivery, key)
+        except Lost:
+            pass  # it was deleted, or another process does it
+        except PolyportError as error:
+            log.warning("task %s: its push notifications wait: %s", key.task_id, error)
+        except Exception:  # one receiver's trouble is not the server's
+            log.exception("task %s: its push notifications wait", key.task_id)
+        except anyio.get_cancelled_exc_class():
+            with anyio.CancelScope(shield=True):
+                await self._let_go(key)
+            raise
         finally:
-            entry.at_work = False
-            self._at_work -= 1
+            del self._at_work[key]
             delivery.tell()
 
-    def _bury(self, task_id: str, entry: Entry, reason: str, *, all: bool = False) -> None:
-        """Give up what waits longest: what is too many, or all of it."""
-        while len(entry.waiting) > (0 if all else self.settings.waiting):
-            self._note(task_id, entry, entry.waiting.popleft(), reason)
+    async def _let_go(self, key: PushKey) -> None:
+        try:
+            await self._pushes.release(key, self._me, done=False)
+        except PolyportError as error:
+            log.warning("task %s: another process will tell its receiver a little later: %s", key.task_id, error)
 
-    def _note(self, task_id: str, entry: Entry, body: bytes, reason: str) -> None:
-        url = place(entry.config.url)
-        letter = DeadLetter(task_id=task_id, config_id=entry.config.id, url=url, reason=reason, body=body)
-        self.dead_letters.append(letter)
-        log.warning("task %s: a push notification to %s was given up: %s", task_id, url, reason)
+    async def _catch_up(self, delivery: Delivery, key: PushKey) -> None:
+        """Send what the receiver does not have, in order; Lost when that is not ours to do."""
+        ended = False
+        target = await self._hold(key)
+        while changes := await self._changes(target):
+            for n, (version, change) in enumerate(changes):
+                ended = ended or _ends(key.task_id, change)
+                if change.kind == "message":
+                    pass  # what callers say is not told
+                elif len(changes) - n > self.settings.waiting:
+                    self._note(target, change.body, f"{self.settings.waiting} others wait for this receiver (waiting)")
+                    continue
+                else:
+                    target = await self._send(delivery, target, change.body)
+                target = await self._hold(key, sent=version)
+        await self._pushes.release(key, self._me, done=ended)
+        if ended:
+            self._forget(key)
+
+    async def _send(self, delivery: Delivery, target: PushTarget, body: bytes) -> PushTarget:
+        """The target as it is after the receiver has the body, or was given up."""
+
+        async def again(wait_s: float) -> TaskPushNotificationConfig:
+            nonlocal target
+            target = await self._hold(target.key, wait_s=wait_s)
+            return _config(target)
+
+        try:
+            await delivery.send(_config(target), again, body)
+        except GaveUp as reason:
+            self._note(target, body, str(reason))
+        return target
+
+    async def _hold(self, key: PushKey, *, sent: int = 0, wait_s: float = 0.0) -> PushTarget:
+        """Say that the receiver is told from here, for as long as one notification may take and `wait_s` more."""
+        now = self._now()
+        until = now + int((self.settings.timeout_s + SLACK_S + wait_s) * 1000)
+        found = await self._pushes.hold(key, self._me, now, until, sent)
+        if found is None:
+            raise Lost(key.id)
+        return found
+
+    async def _changes(self, target: PushTarget) -> Sequence[tuple[int, TaskChange]]:
+        """What its receiver has not been told."""
+        try:
+            return await self._tasks.changes(target.key.scope, target.key.task_id, target.sent)
+        except NotFound:  # it is gone after its time, or not made yet
+            return ()
+
+    def _note(self, target: PushTarget, body: bytes, reason: str) -> None:
+        key, url = target.key, place(_config(target).url)
+        self.dead_letters.append(DeadLetter(task_id=key.task_id, config_id=key.id, url=url, reason=reason, body=body))
+        log.warning("task %s: a push notification to %s was given up: %s", key.task_id, url, reason)
+
+
+def _config(target: PushTarget) -> TaskPushNotificationConfig:
+    return decode(target.body, TaskPushNotificationConfig, unknown="drop")
+
+
+def _ends(task_id: str, change: TaskChange) -> bool:
+    """Whether nothing comes after this change of a task."""
+    if change.kind != "status":
+        return False
+    update = read_change(task_id, change).status_update
+    return update is not None and update.status.state.terminal

@@ -5,7 +5,7 @@ Used by the outbox. Redirects are followed on the same host only, and no address
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from email.utils import parsedate_to_datetime
 
 import anyio
@@ -24,8 +24,15 @@ AGAIN = frozenset({408, 425, 429})
 MAX_ANSWER = 64 * 1024
 
 
+Again = Callable[[float], Awaitable[TaskPushNotificationConfig]]
+
+
 class GaveUp(Exception):
     """A notification that will not be tried again; the text says why."""
+
+
+class Lost(Exception):
+    """A receiver that is not to be told any more, or not from here."""
 
 
 class Delivery:
@@ -38,17 +45,21 @@ class Delivery:
         self._room = asyncio.Semaphore(settings.at_once)
         self._bell = asyncio.Event()
 
-    async def send(self, config: Callable[[], TaskPushNotificationConfig], body: bytes) -> None:
-        """Return when the receiver has it. GaveUp. `config` gives the configuration of the moment."""
+    async def send(self, config: TaskPushNotificationConfig, again: Again, body: bytes) -> None:
+        """Return when the receiver has it. GaveUp; and what `again` raises, which is asked before a wait with its seconds, and
+        after it with 0, for the configuration of the moment."""
         settings, reason = self._settings, ""
         for attempt in range(settings.attempts):
             async with self._room:
-                reason, wait_s = await self._try(config(), body)
+                reason, wait_s = await self._try(config, body)
             if not reason:
                 return
             if attempt + 1 < settings.attempts:
                 backoff = min(settings.backoff_s * 2.0**attempt, settings.backoff_max_s)
-                await anyio.sleep(max(backoff * (0.5 + self._seams.chance() / 2), wait_s))
+                wait_s = max(backoff * (0.5 + self._seams.chance() / 2), wait_s)
+                await again(wait_s)
+                await anyio.sleep(wait_s)
+                config = await again(0.0)
         raise GaveUp(f"{reason} ({settings.attempts} attempts)")
 
     async def _try(self, config: TaskPushNotificationConfig, body: bytes) -> tuple[str, float]:

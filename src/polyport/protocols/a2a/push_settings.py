@@ -30,6 +30,8 @@ class PushSettings(Struct, frozen=True, kw_only=True):
     configs_per_task: int = 16
     dead_letters: int = 1000
     """How many that were given up are kept to be looked at."""
+    look_s: float = 1.0
+    """How often it is looked for receivers that no process tells, where configurations last."""
     drain_s: float = 5.0
     """How long is waited at the end for those that are on their way."""
     url_chars: int = 2048
