@@ -450,6 +450,12 @@ def test_cases_behind_a_colon_are_those_of_that_set_only(tmp_path: Path):
     assert [[c.eval_id for c in r.eval_case_results] for r in results] == [["paris"], ["again"]]
 
 
+def test_results_of_sets_with_one_id_have_ids_of_their_own(tmp_path: Path):
+    paths = [written(tmp_path / name, eval_set(PARIS)) for name in ("one", "two")]
+    results = evaluate_sync(weather(), *paths)
+    assert len({result.eval_set_result_id for result in results}) == 2
+
+
 def test_a_set_without_cases_is_not_a_pass(tmp_path: Path):
     with pytest.raises(ConfigError, match="there is no case in"):
         evaluate_sync(weather(), written(tmp_path, eval_set()))

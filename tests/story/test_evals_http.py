@@ -17,6 +17,8 @@ from polyport.testing.connect import Client
 from support.evals import DEV, PARIS, case, eval_set, evals_served, turn, weather, written
 
 TRAJECTORY = {"metric_name": "tool_trajectory_avg_score", "threshold": 1}
+MODES = {"model_execution_mode": "live", "tool_execution_mode": "live"}
+"""What the page sends beside a set."""
 NEW, OLD = f"{DEV}/eval-sets", f"{DEV}/eval_sets"
 
 
@@ -37,7 +39,7 @@ async def test_eval_sets_are_made_listed_read_and_deleted(tmp_path: Path):
     async with evals_served(tmp_path) as client:
         assert await ok(client, "GET", NEW) == {"evalSetIds": []}
         assert await ok(client, "GET", OLD) == []
-        made = await ok(client, "POST", NEW, json={"eval_set": {"eval_set_id": "s1", "eval_cases": []}})
+        made = await ok(client, "POST", NEW, json={"eval_set": {**MODES, "eval_set_id": "s1", "eval_cases": []}})
         assert made == {
             "eval_set_id": "s1",
             "name": "s1",

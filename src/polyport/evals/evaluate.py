@@ -65,11 +65,11 @@ async def evaluate(
     jobs = [(found, case) for found, cases in picked for case in cases for _ in range(plan.runs)]
     results: list[EvalCaseResult | None] = [None] * len(jobs)
     meter, judges = Meter(subject.seams), Judges(plan.judge)
-    for asked, metric in measured:
-        if metric.judged:
-            judges.of(asked.criterion.judge_model_options if asked.criterion is not None else None)
     limiter = anyio.CapacityLimiter(plan.parallel)
     try:
+        for asked, metric in measured:
+            if metric.judged:
+                judges.of(asked.criterion.judge_model_options if asked.criterion is not None else None)
         async with apart(subject, meter) as runs, anyio.create_task_group() as group:
 
             async def work(index: int, found: EvalSet, case: EvalCase) -> None:
@@ -89,7 +89,8 @@ async def evaluate(
     done = iter([result for result in results if result is not None])
     now = subject.seams.clock()
     return [
-        _set_result(app, found, [next(done) for _ in range(len(cases) * plan.runs)], now) for found, cases in picked
+        _set_result(app, found, [next(done) for _ in range(len(cases) * plan.runs)], now + place / 1000)
+        for place, (found, cases) in enumerate(picked)  # times are part of the ids
     ]
 
 
