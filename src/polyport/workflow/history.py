@@ -113,6 +113,21 @@ def last_word(ctx: RunContext, path: str) -> Event | None:
     return None
 
 
+def settled_word(ctx: RunContext, path: str) -> Event | None:
+    """The newest event of this run that is the output of an agent's node, unless somebody has answered a call of it since:
+    then it has more to say."""
+    found: Event | None = None
+    asked: set[str] = set()
+    for event in events_of(ctx):
+        if event.author == "user":
+            if any(r.id in asked for r in event.responses):
+                found = None
+        elif event.node_info is not None and event.node_info.path == path:
+            asked.update(event.long_running_tool_ids)
+            found = event if path in event.node_info.output_for else found
+    return found
+
+
 def open_calls(ctx: RunContext, scope: str) -> list[str]:
     """The names of the calls in an isolation scope that nobody has answered for in this run."""
     found: dict[str, str] = {}

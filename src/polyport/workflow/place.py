@@ -14,8 +14,8 @@ from polyport.ports.agent import Agent, RunContext, RunScope
 
 class Place(Struct, frozen=True, kw_only=True):
     """The node in which an agent works, by its path, for the `attempt`-th time. `outputs` are the paths for which its output
-    counts. Its last word is said in the isolation scope `home`: that of its own work, or for the last node of a workflow that of
-    the conversation."""
+    counts. Its last word is said in the isolation scope `home`: that of its own work, or for the last node of a workflow that
+    of the conversation."""
 
     path: str
     agent: str

@@ -17,7 +17,6 @@ from polyport.data.asking import Question, input_call
 from polyport.data.content import Content, Part, model_text
 from polyport.data.event import Event, NodeInfo, RequestInput
 from polyport.data.run import Ending
-from polyport.engine.flow import going_on
 from polyport.engine.hooks import wrap
 from polyport.engine.journal import Record
 from polyport.engine.pairing import json_text
@@ -28,7 +27,7 @@ from polyport.workflow.context import NodeContext, NodeWaits
 from polyport.workflow.nodes import AgentNode, Came, FunctionNode, Join, Node, ParallelWorker, as_node
 from polyport.workflow.retry import RetryPolicy
 from polyport.workflow.scheduler import WAITING, Execution, Outcome, side_by_side
-from polyport.workflow.turn import Setting, own_scope, run_turn
+from polyport.workflow.turn import Setting, run_turn, stands
 from polyport.workflow.values import convert, from_text, plain, route_text
 
 log = logging.getLogger("polyport.workflow")
@@ -84,14 +83,14 @@ class Work:
             execution.active.discard(self.path)
 
     def _still_waits(self, asked: Mapping[str, Any]) -> bool:
-        node, scope = self.node, self.ctx.scope
+        node = self.node
         if asked:
             return bool(self._open) and not (node.reruns and self.answers)
-        if not isinstance(node, AgentNode) or scope.resumed or not self.execution.history.begun(self.path):
+        if not isinstance(node, AgentNode) or not self.execution.history.begun(self.path):
             return False
-        if self.at.conversation:
-            return not going_on(self.execution.ctx, [node.agent])
-        return not scope.askers.get(own_scope(self.execution, self.path))
+        found = stands(self.execution, self.at, self.input, node.agent)
+        self.at.said = found if isinstance(found, Event) else None
+        return found == "waits"
 
     def _handed_over(self) -> Any:
         """What a node came to that does not run again: the answer, or all of them by their ids."""
