@@ -58,7 +58,8 @@ def request_of(case: Any, params: dict[str, str]) -> dict[str, Any]:
     """A generated case, of something that is alice's, sent by bob."""
     case.path_parameters = {name: params[name] for name in case.path_parameters or {}}
     if isinstance(case.body, dict) and case.operation.path.startswith("/run"):
-        case.body |= {"appName": "a", "userId": "alice", "sessionId": "s1"}
+        case.body |= {"appName": "a", "userId": "alice", "sessionId": "s1", "newMessage": {"parts": [{"text": "hi"}]}}
+        case.body.pop("invocationId", None)
     options = {k: v for k, v in case.as_transport_kwargs(base_url=URL).items() if k in SENT}
     request = requests.Request(**options).prepare()
     headers = {k: v if isinstance(v, str) else v.decode("latin-1") for k, v in request.headers.items()}
