@@ -270,6 +270,9 @@ async def test_rest_73_each_frame_is_the_json_of_one_event_and_a_newline():
         assert base64.b64decode(events[2]["content"]["parts"][0]["inlineData"]["data"]) == PCM
         assert events[4]["usageMetadata"] == {"totalTokenCount": 3}
         assert len({e["invocationId"] for e in events}) == 1
+        run = stage.talk.server.runs.get(events[0]["invocationId"])
+        assert run is not None
+        assert (run.offset, run.kept) == (5, 0), "what was sent is not kept in memory"
 
 
 async def test_FR_031_what_was_said_aloud_is_stored_as_text_and_told_to_the_next_session_and_to_run():
@@ -393,7 +396,7 @@ async def test_a_server_that_shuts_down_says_goodbye():
     model = LiveDouble()
     async with staged(model=model) as stage, stage.live() as (client, line):
         await line.say(content=model_text("and so"))
-        await stage.talk.server.runs.drain(5)
+        await stage.talk.server.runs.drain(3600)
         code, reason = await client.closed()
         assert (code, reason) == (1001, "the server is shutting down")
         assert line.closed

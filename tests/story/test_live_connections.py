@@ -7,12 +7,14 @@ import anyio
 import pytest
 
 from polyport import LlmAgent, LoopAgent, SequentialAgent
-from polyport.data.content import model_text
+from polyport.data.content import Content, model_text
 from polyport.data.live import LiveBlob, LiveResponses
 from polyport.data.model import ModelResponse, Transcription
 from polyport.engine import live_loop
 from polyport.errors import BadRequest, ModelError
+from polyport.ports.agent import CallbackContext
 from polyport.ports.live import CONNECTION_LOST
+from polyport.ports.plugin import Plugin
 from polyport.testing import ScriptedModel, call
 from polyport.testing.live import LiveDouble, LiveLine
 from support.live import lines_of, results_of, staged, text_of
@@ -188,6 +190,47 @@ async def test_what_the_client_says_while_there_is_no_connection_is_not_lost():
         assert [text_of(await again.heard()) for _ in range(5)] == list("01234")
 
 
+async def test_a_result_that_comes_while_there_is_no_connection_is_told_on_the_next():
+    entered, let_in, release = anyio.Event(), anyio.Event(), anyio.Event()
+
+    class Slow(LiveDouble):
+        async def before(self) -> None:
+            if self.lines:
+                entered.set()
+                await let_in.wait()
+
+    async def work() -> str:
+        """Work."""
+        await release.wait()
+        return "done"
+
+    async with staged(model=Slow(), tools=[work]) as stage, stage.live() as (client, line):
+        await line.say(resumption_handle="h", calls=[call("work", {}, "w")])
+        line.drop(LOST)
+        await entered.wait()
+        release.set()
+        await client.until(lambda e: "functionResponse" in str(e))
+        let_in.set()
+        again = await stage.model.connection()
+        assert results_of(await again.heard()) == [("w", {"result": "done"})]
+        await client.say("next")
+        assert text_of(await again.heard()) == "next"
+
+
+async def test_a_result_that_could_not_be_sent_is_told_on_the_next_connection():
+    class Broken(LiveLine):
+        async def send(self, message: Any) -> None:
+            if isinstance(message, LiveResponses) and not self.config.resumption_handle:
+                raise LOST
+            await super().send(message)
+
+    async with staged(model=LiveDouble(line=Broken), tools=[double]) as stage, stage.live() as (_, line):
+        await line.say(resumption_handle="h", calls=[call("double", {"n": 2}, "d")])
+        again = await stage.model.connection()
+        assert line.closed
+        assert results_of(await again.heard()) == [("d", {"result": 4})]
+
+
 async def test_a_client_that_leaves_while_there_is_no_connection_leaves_nothing_behind():
     entered = anyio.Event()
 
@@ -255,8 +298,11 @@ async def test_other_calls_of_the_answer_are_carried_out_before_a_hand_over():
     model, other = LiveDouble(), LiveDouble()
     expert = LlmAgent(name="expert", model=other)
     root = LlmAgent(name="app", model=model, tools=[work], sub_agents=[expert])
-    async with staged(agent=root, model=model) as stage, stage.live() as (_, line):
+    async with staged(agent=root, model=model) as stage, stage.live() as (client, line):
         await line.say(calls=[call("transfer_to_agent", {"agent_name": "expert"}, "t"), call("work", {}, "w")])
+        await client.until(lambda e: "functionResponse" in str(e))
+        await anyio.wait_all_tasks_blocked()
+        assert not line.closed
         release.set()
         line = await other.connection()
         assert "done" in " ".join(told(line))
@@ -305,6 +351,28 @@ async def test_a_client_that_closes_ends_the_whole_flow(make: Callable[..., Any]
         await client.send(close=True)
         assert await client.closed() == (1000, "")
         assert not other.lines
+
+
+async def test_a_message_that_a_plugin_looks_at_during_a_hand_over_reaches_the_other_agent_once():
+    looking, looked = anyio.Event(), anyio.Event()
+
+    class Looking(Plugin):
+        name = "looking"
+
+        async def on_user_message(self, ctx: CallbackContext, message: Content) -> None:
+            if not looking.is_set():
+                looking.set()
+                await looked.wait()
+
+    model, other = LiveDouble(), LiveDouble()
+    agent = team(model, other)
+    async with staged(agent=agent, model=model, plugins=[Looking()]) as stage, stage.live() as (client, line):
+        await client.say("who hears me?")
+        await looking.wait()
+        await line.say(calls=[call("transfer_to_agent", {"agent_name": "expert"}, "t")])
+        expert = await other.connection()
+        assert text_of(await expert.heard()) == "who hears me?"
+        assert lines_of(await stage.stored()).count("user: who hears me?") == 1
 
 
 async def test_a_message_that_comes_in_the_moment_of_a_hand_over_reaches_the_other_agent():

@@ -316,6 +316,29 @@ async def test_an_approval_that_is_given_in_a_later_session_carries_the_call_out
     assert paid == [5]
 
 
+async def test_a_credential_that_the_client_gives_is_used_and_stored_nowhere():
+    got: list[Any] = []
+
+    def fetch(ctx: ToolContext) -> str:
+        """Fetch."""
+        if ctx.credential is None:
+            ctx.request_credential({"kind": "password"})
+            return "asked"
+        got.append(ctx.credential)
+        return "fetched"
+
+    async with staged(tools=[fetch]) as stage, stage.live() as (client, line):
+        await line.say(calls=[call("fetch", {}, "f")])
+        asked = (await client.until(lambda e: "adk_request_credential" in str(e)))[-1]
+        request = asked["content"]["parts"][0]["functionCall"]
+        answer = {"id": request["id"], "name": request["name"], "response": {"password": "hunter2"}}
+        await client.send(content={"role": "user", "parts": [{"functionResponse": answer}]})
+        assert results_of(await line.heard()) == [("f", {"result": "fetched"})]
+        assert "hunter2" not in str(line.inputs)
+        assert "hunter2" not in str(await stage.stored())
+    assert got == [{"password": "hunter2"}]
+
+
 # ---- callbacks and budgets
 
 

@@ -8,6 +8,7 @@ each connection. None is left open on any way out.
 
 import dataclasses
 import logging
+from contextlib import nullcontext
 from typing import cast
 
 import anyio
@@ -244,8 +245,10 @@ class LiveTurn:
         """Make true what the client says; what the model is to get of it."""
         message: Content | None = None
         if said.content is not None or said.state_delta:
+            answers = said.content is not None and bool(said.content.responses)
             try:
-                async with self.events.lock:  # so that the message is the newest event when its answers are looked up
+                # What holds answers must be the newest of the user's events when they are looked up.
+                async with self.events.lock if answers else nullcontext():
                     message = await self.live.take_in(said)
                     return self._items(said, message)
             except Superseded:

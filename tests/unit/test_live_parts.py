@@ -1,0 +1,93 @@
+"""The inbox and the feed of a live run: order, bounds, and what is counted."""
+
+import anyio
+import pytest
+
+from polyport.data.content import Blob, user_text
+from polyport.data.event import Event
+from polyport.data.live import LiveBlob, LiveConfig, LiveRequest
+from polyport.errors import LimitExceeded
+from polyport.runs.feed import Feed
+from polyport.runs.inbox import ITEM_BYTES, Inbox
+
+
+def sound(size: int) -> LiveRequest:
+    return LiveRequest(realtime=LiveBlob(Blob(mime_type="audio/pcm", data=bytes(size))))
+
+
+def said(text: str) -> LiveRequest:
+    return LiveRequest(content=user_text(text))
+
+
+async def test_an_inbox_gives_out_what_came_first_and_takes_back():
+    inbox = Inbox(LiveConfig(), 1 << 20)
+    for text in "abc":
+        await inbox.put(said(text))
+    first = await inbox.take()
+    assert first is not None
+    inbox.put_back(first)
+    inbox.close()
+    await inbox.put(said("too late"))
+    taken = [await inbox.take() for _ in range(4)]
+    assert [r.content.text if r is not None and r.content is not None else None for r in taken] == ["a", "b", "c", None]
+
+
+async def test_a_full_inbox_makes_its_filler_wait_until_there_is_room():
+    inbox = Inbox(LiveConfig(), 2 * (1000 + ITEM_BYTES))
+    done: list[int] = []
+
+    async def fill() -> None:
+        for n in range(4):
+            await inbox.put(sound(1000))
+            done.append(n)
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as group:
+            group.start_soon(fill)
+            await anyio.wait_all_tasks_blocked()
+            assert done == [0, 1]
+            await inbox.take()
+            await anyio.wait_all_tasks_blocked()
+            assert done == [0, 1, 2]
+            inbox.close()  # who waits then must not wait for ever
+
+
+async def test_one_message_above_the_limit_is_taken_when_it_is_alone():
+    inbox = Inbox(LiveConfig(), 100)
+    with anyio.fail_after(5):
+        await inbox.put(sound(5000))
+        await inbox.take()
+        await inbox.put(sound(5000))
+
+
+async def test_a_cancelled_taker_loses_nothing():
+    inbox = Inbox(LiveConfig(), 1 << 20)
+    with anyio.move_on_after(0):
+        await inbox.take()
+    await inbox.put(said("a"))
+    with anyio.fail_after(5):
+        assert await inbox.take() is not None
+
+
+def test_sound_is_published_and_not_counted_as_stored():
+    feed = Feed()
+    feed.publish(Event(id="a"))
+    feed.publish(Event(id="sound"), stored=False)
+    feed.publish(Event(id="piece", partial=True))
+    feed.publish(Event(id="b"))
+    assert [(i.offset, i.stored) for i in feed.read(0)] == [(1, 1), (2, 1), (3, 1), (4, 2)]
+
+
+def test_what_a_feed_forgets_is_gone_for_those_who_have_not_read_it():
+    feed = Feed()
+    for n in range(4):
+        feed.publish(Event(id=str(n)))
+    feed.forget(2)
+    feed.forget(2)
+    assert [i.offset for i in feed.read(2)] == [3, 4]
+    with pytest.raises(LimitExceeded):
+        feed.read(0)
+    feed.forget(9)
+    assert (feed.kept, feed.offset, list(feed.read(4))) == (0, 4, [])
+    feed.publish(Event(id="5"))
+    assert [i.offset for i in feed.read(4)] == [5]
