@@ -276,6 +276,14 @@ def test_arguments_of_code_are_checked(args: str, told: str):
         assert agent.tools[0].name == "hello"
 
 
+def test_what_code_says_of_a_value_from_the_environment_is_not_repeated():
+    os.environ["TOY"] = "sk-very-secret"
+    tools = "def maker(key):\n    raise ValueError(f'bad key {key}')\n"
+    root = "name: a\nmodel: demo\ntools: [{name: maker, args: {key: [!env TOY]}}]\n"
+    (line,) = mistakes(root, {"tools.py": tools})
+    assert line.endswith("'maker' failed: ValueError") and "secret" not in line
+
+
 def test_values_from_the_environment_reach_code_as_texts():
     os.environ["TOY"] = "007"
     tools = '''

@@ -103,6 +103,21 @@ def test_FR_220_agents_come_and_go_while_the_server_runs(tmp_path: Path, listene
         assert ask(serving, "GET", "/apps/fresh/users/u/sessions/n")[0] == 200
 
 
+def test_a_change_that_takes_the_guard_away_is_not_taken_over(tmp_path: Path):
+    root = "name: bot\nmodel: demo\ninstruction: hi\n"
+    door = (
+        "class Door:\n    challenge = 'Bearer'\n    async def authenticate(self, credentials):\n        return None\n"
+    )
+    write({"bot/root_agent.yaml": f"{root}app: {{auth: own.Door, stores: chat.db}}\n", "bot/own.py": door}, tmp_path)
+    with Serving("bot", "--reload", "--host", "0.0.0.0", cwd=tmp_path) as serving:
+        serving.url = f"http://127.0.0.1:{serving.port}"
+        assert ask(serving, "GET", "/list-apps")[0] == 401
+        write({"bot/root_agent.yaml": root}, tmp_path)
+        serving.says(r"the old agents stay in service", err=True)
+        assert serving.err.find(r"everybody who reaches the port can act as any user")
+        assert ask(serving, "GET", "/list-apps")[0] == 401
+
+
 def test_what_reload_cannot_do_is_said_at_start(tmp_path: Path, listener: socket.socket):
     for words, told in (
         (["bots", "--reload", "--workers", "2"], "--reload is for one worker"),

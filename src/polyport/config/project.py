@@ -112,10 +112,11 @@ class Project:
             return BROKEN
         try:
             return made_by(**{name: node.value() for name, node in values.items()})
-        except PolyportError as error:
-            self.problems.add(args, str(error))
         except Exception as error:  # noqa: BLE001  the user's code; told with its place in the file
-            self.problems.add(args, f"{_named(made_by)} failed: {type(error).__name__}: {error}")
+            said = "" if args.hides else f": {error}"  # its words may hold what came from the environment
+            ours = isinstance(error, PolyportError) and bool(said)
+            failed = f"{_named(made_by)} failed: {type(error).__name__}{said}"
+            self.problems.add(args, str(error) if ours else failed)
         return BROKEN
 
     def arguments(self, args: Node) -> dict[str, Node] | None:

@@ -58,6 +58,12 @@ class Node(Struct, eq=False, kw_only=True):
     def is_null(self) -> bool:
         return self.kind == "text" and self.plain and not self.secret and self.text in _NULLS
 
+    @property
+    def hides(self) -> bool:
+        """Whether something in it must not be shown."""
+        below = [*self.items, *(node for _, node in self.members.values())]
+        return self.secret or any(node.hides for node in below)
+
     def value(self) -> Any:
         """The node as plain data."""
         if self.kind == "map":
