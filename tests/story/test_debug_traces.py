@@ -128,7 +128,7 @@ async def test_rest_101_logs_belong_to_their_span_and_hold_content_only_when_ask
             assert (system["trace_id"], system["span_id"]) == (spans[1]["trace_id"], spans[1]["span_id"])
             assert system["observed_timestamp"][10] == "T" and system["observed_timestamp"].endswith("Z")
             assert len(system["observed_timestamp"]) == len("2026-01-01T00:00:00.123456789Z")
-            said = {"role": "user", "parts": [{"text": "hello"}]} if capture else "<elided>"
+            said = {"role": "user", "parts": [{"text": "hello"}]} if capture else {"role": "user", "parts": [{"text": "<elided>"}]}
             assert user["body"] == {"content": said}
             assert choice["body"]["finish_reason"] == "STOP"
             assert (await get(talk, f"/debug/trace/{event['id']}"))["logs"] == spans[1]["logs"]

@@ -5,7 +5,7 @@ and log record that ends, in any thread; they never wait and never raise.
 """
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 from opentelemetry import _logs, trace
 from opentelemetry.context import Context
@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerPro
 from opentelemetry.trace import format_span_id, format_trace_id
 
 from polyport.plugins.telemetry import TelemetryPlugin, owner_of
+from polyport.plugins.telemetry_events import CHOICE, ELIDED, SYSTEM
 from polyport.protocols.debug.store import LogShape, SpanShape, TraceStore
 
 _NS = 1_000_000_000
@@ -59,7 +60,7 @@ class StoreLogs(LogRecordProcessor):
         if record.span_id and record.trace_id:
             self._store.log(
                 LogShape(
-                    body=record.body,
+                    body=_shown(record.event_name or "", record.body),
                     observed_timestamp=rfc3339(record.observed_timestamp or 0),
                     trace_id=format_trace_id(record.trace_id),
                     span_id=format_span_id(record.span_id),
@@ -72,6 +73,15 @@ class StoreLogs(LogRecordProcessor):
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:
         return True
+
+
+def _shown(event: str, body: Any) -> Any:
+    """The body as the page of ADK validates it: what was said is a content, also where its words are left out."""
+    if event == SYSTEM or not isinstance(body, dict) or "content" not in body:
+        return cast("Any", body)
+    told = cast("dict[str, Any]", body)
+    content = {"parts": [{"text": ELIDED}]} if told["content"] == ELIDED else cast("dict[str, Any]", told["content"])
+    return {**told, "content": {"role": "model" if event == CHOICE else "user", **content}}
 
 
 def connect_store(telemetry: TelemetryPlugin, store: TraceStore) -> None:
