@@ -3,6 +3,8 @@
 import json
 import os
 import stat
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -186,10 +188,25 @@ async def test_an_app_without_auth_is_served_behind_that_of_the_words(bot: Path)
 
 def test_FR_195_with_authentication_a_server_may_be_reached_by_others(bot: Path, tmp_path: Path):
     file = tmp_path / "keys.yaml"
-    polyport("auth", "key", "--user", "ann", "--file", str(file))
+    _, key, _ = polyport("auth", "key", "--user", "ann", "--file", str(file))
     with Serving(str(bot), "--host", "0.0.0.0", "--auth", f"keys:{file}") as serving:
         assert serving.says("^Try, with a credential")
         assert not serving.err.find("everybody")
+
+        def status(path: str, **headers: str) -> int:
+            url = f"http://127.0.0.1:{serving.port}{path}"
+            try:
+                with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=60) as answer:
+                    return answer.status
+            except urllib.error.HTTPError as error:
+                error.close()
+                return error.code
+
+        assert status("/health") == 200 and status("/list-apps") == 401
+        key = key.strip()
+        assert status("/apps/bot/users/ann/sessions", authorization=f"Bearer {key}") == 200
+        assert status("/apps/bot/users/bob/sessions", authorization=f"Bearer {key}") == 403
+        assert not serving.err.find(key), "a key is in no log"
 
 
 def test_a_mistake_in_the_words_is_one_line_before_anything_listens(bot: Path):
