@@ -533,3 +533,25 @@ async def test_an_agent_node_has_a_time_limit():
     agent = LlmAgent(name="slow", model=ScriptedModel(hangs))
     with pytest.raises(TimedOut, match="'slow' took longer"):
         await App(flow((START, node(agent, timeout_s=0.01)))).ask("hi")
+
+
+async def test_workflows_tools_and_workers_are_children_too(serve: Serve):
+    paid: list[int] = []
+
+    @tool(require_confirmation=True)
+    def pay(amount: int) -> str:
+        """Pay."""
+        paid.append(amount)
+        return f"paid {amount}"
+
+    inner = Workflow("inner", edges=[(START, node(lambda x: x + 1, name="plus"))])
+
+    async def parent(ctx: NodeContext) -> Any:
+        one = await ctx.run_node(inner, 1)
+        many = await ctx.run_node(parallel(inner), [one, 5])
+        return [many, await ctx.run_node(pay, {"amount": 7})]
+
+    async with serve(flow((START, node(parent, uses=[inner, pay])))) as talk:
+        (request,) = requests(await talk.run("go"))
+        done = await talk.run(approve(request))
+        assert last(done) == [[3, 6], "paid 7"] and paid == [7]

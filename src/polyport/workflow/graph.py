@@ -4,6 +4,7 @@
 `Graph` is also what tools that draw a graph get: names, kinds and edges as plain data.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
@@ -185,11 +186,13 @@ def _check_start(graph: Graph) -> None:
 
 
 def _check_fan_in(graph: Graph) -> None:
-    for name, node in graph.nodes.items():
-        always = [e.source for e in graph.edges if e.target == name and _plain(e)]
-        if len(always) > 1 and not isinstance(node, Join):
+    always: dict[str, list[str]] = {}
+    for edge in filter(_plain, graph.edges):
+        always.setdefault(edge.target, []).append(edge.source)
+    for name, sources in always.items():
+        if len(sources) > 1 and not isinstance(graph.nodes[name], Join):
             raise ConfigError(
-                f"workflow {graph.name!r}: {', '.join(map(repr, always))} all lead to {name!r}, which would run once for "
+                f"workflow {graph.name!r}: {', '.join(map(repr, sources))} all lead to {name!r}, which would run once for "
                 "each; put a Join before it"
             )
 
@@ -208,19 +211,19 @@ def _check_reach(graph: Graph) -> None:
 
 
 def _check_cycles(graph: Graph) -> None:
-    """A circle of edges that are always taken would never end. Nodes without such edges into them are taken off, until only
-    circles are left."""
-    edges = [(e.source, e.target) for e in graph.edges if _plain(e)]
-    nodes = {START_NAME, *graph.nodes}
-    while True:
-        free = {n for n in nodes if not any(t == n for _, t in edges)}
-        if not free:
-            break
-        nodes -= free
-        edges = [(s, t) for s, t in edges if s not in free]
-    if nodes:
+    """A circle of edges that are always taken would never end. Nodes are taken off that have no such edge into them any more,
+    until only circles, and what hangs on them, are left."""
+    waits = Counter(edge.target for edge in graph.edges if _plain(edge))
+    free = [name for name in (START_NAME, *graph.nodes) if not waits[name]]
+    for name in free:
+        for edge in filter(_plain, graph.after[name]):
+            waits[edge.target] -= 1
+            if not waits[edge.target]:
+                free.append(edge.target)
+    left = sorted({*graph.nodes} - {*free})
+    if left:
         raise ConfigError(
-            f"workflow {graph.name!r} never ends: {', '.join(map(repr, sorted(nodes)))} run in a circle without a route"
+            f"workflow {graph.name!r} never ends: {', '.join(map(repr, left))} run in a circle without a route"
         )
 
 
