@@ -146,6 +146,18 @@ DIVERGENCES: dict[str, tuple[str, str, str]] = {
     "core-65": ("text between a call and its late result vanishes", "kept, with a note where the result came", "12.22"),
     "core-67": ("a result without a call is an error", "told as text, or dropped if it says nothing", "12.22: repair"),
     "core section 2.2.6": ("before_run repeats the user's message", "its content once, by the agent", "12.3"),
+    "core section 2.4": (
+        "errors that may be resumed are found by text, without bound; no budget; function responses of the client are not "
+        "stored; streaming tools bypass callbacks; a transcription is stored without content",
+        "by code, five attempts with pauses; a budget since the user spoke last; stored, and refused for calls that nobody "
+        "waits for; one pipeline for all tools; stored as content and transcription",
+        "12.34, 12.26, FR-028, FR-031",
+    ),
+    "rest section 2.4": (
+        "no close frame at a normal end; a client that goes is not told from one that closes",
+        "1000; 1001 when the server leaves, 1008 for a slow client, 1013 when the model takes nothing",
+        "TARGET, and back-pressure needs an end",
+    ),
     "core section 3.2": ("errors are yielded and the run goes on", "the first error ends the run", "12.4"),
     "core section 3.3": ("no budget of model calls", "max_llm_calls, and 3 thought-only answers in a row", "12.1"),
     "core section 3.7": ("a bad transfer target ends the run", "a tool error that lists the names", "12.20, FR-107"),

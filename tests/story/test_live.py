@@ -4,6 +4,7 @@ import base64
 import json
 from typing import Any
 
+import anyio
 import pytest
 
 from polyport import FunctionAgent, LlmAgent, ParallelAgent
@@ -411,6 +412,28 @@ async def test_a_session_has_one_conversation_at_a_time():
                 code, reason = await second.closed()
                 assert (code, "active run" in reason) == (1011, True)
         await stage.talk.run("hello")
+
+
+async def test_a_second_client_waits_and_what_it_says_meanwhile_is_kept():
+    async with staged() as stage, stage.live() as (first, _), stage.connected() as second:
+        await second.say("is anybody there?")
+        await second.send(close=False)
+        await anyio.wait_all_tasks_blocked()
+        assert len(stage.model.lines) == 1
+        await first.send(close=True)
+        await first.closed()
+        line = await stage.model.connection()
+        assert text_of(await line.heard()) == "is anybody there?"
+
+
+async def test_a_second_client_may_take_over():
+    async with staged(limits=Limits(on_busy="interrupt")) as stage, stage.live() as (first, line):
+        await line.say(content=model_text("as I was saying"))
+        async with stage.connected():
+            again = await stage.model.connection()
+            code, reason = await first.closed()
+            assert (code, reason) == (1001, "interrupted by a newer message")
+            assert again.request.contents[0].text == "as I was saying"
 
 
 async def test_a_slow_client_is_dropped_and_holds_up_nobody():

@@ -261,6 +261,21 @@ async def test_a_long_running_call_is_answered_later_by_the_client():
         assert text_of(await line.heard()) == 'A result of `ask` has come in since: {"done":true}'
 
 
+async def test_a_client_cannot_speak_for_the_tools_of_the_server():
+    gate = Gate()
+    async with staged(tools=[gate.work]) as stage, stage.live() as (client, line):
+        await line.say(calls=[call("work", {"n": 7}, "w")])
+        await gate.began.wait()
+        for id in ("w", "nobody"):
+            response = {"id": id, "name": "work", "response": {"n": 0}}
+            await client.send(content={"role": "user", "parts": [{"functionResponse": response}]})
+            refused = (await client.until(lambda e: e.get("errorCode")))[-1]
+            assert refused["errorCode"] == "CONFLICT" and repr(id) in refused["errorMessage"]
+        gate.open.set()
+        assert results_of(await line.heard()) == [("w", {"n": 7})]
+        assert not any(e["author"] == "user" for e in await stage.stored())
+
+
 # ---- a human in the loop
 
 

@@ -1,7 +1,7 @@
 """A user's message with answers, before a run acts on it (spec core 3.11, FR-118, FR-129).
 
-`check_replies` is asked by the coordinator before a run starts, `refuse_answered` and `without_credentials` by the runner when
-it stores the message. No error says what an answer was.
+`check_replies` is asked by the coordinator before a run starts, and with `check_awaited` for what a live client says;
+`refuse_answered` and `without_credentials` by the runner when it stores the message. No error says what an answer was.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -45,6 +45,15 @@ def check_replies(tree: Tree, session: Session, message: Content, secret: bytes,
         _check_reply(tree, session, request, response, secret)
         if request.call.name == INPUT:
             _check_input(request, response, conforms)
+
+
+def check_awaited(session: Session, message: Content) -> None:
+    """Conflict for results that nobody waits for: of calls that are not long-running, or that nobody made. A client must not
+    speak for the tools of the server."""
+    awaited = {id for event in session.events if event.author != "user" for id in event.long_running_tool_ids}
+    for response in message.responses:
+        if response.id not in awaited:
+            raise Conflict(f"no result is waited for of call {response.id!r}: no long-running call has this id")
 
 
 def _check_reply(tree: Tree, session: Session, request: Request, response: FunctionResponse, secret: bytes) -> None:

@@ -21,7 +21,7 @@ from polyport.data.limits import Limits
 from polyport.data.run import RunOutcome, RunRequest
 from polyport.data.session import Session, SessionKey
 from polyport.engine.flow import more_follows
-from polyport.engine.replies import check_replies
+from polyport.engine.replies import check_awaited, check_replies
 from polyport.engine.resume import shown, unfinished
 from polyport.engine.runner import Engine
 from polyport.errors import Conflict, LimitExceeded, NotFound, PolyportError, TimedOut, Unavailable
@@ -136,7 +136,7 @@ class Coordinator:
             run = LiveRun(run_id, key, attached, self.limits.feed_items, base)
             if request.config.live is not None:
                 run.inbox = Inbox(request.config.live, self.limits.live_queue_bytes)
-                run.check = partial(_check_replies, engine, session)
+                run.check = partial(_check_told, engine, session)
         except BaseException:
             self._turns.leave(key)
             raise
@@ -334,3 +334,9 @@ class Coordinator:
 def _check_replies(engine: Engine, session: Session, message: Content) -> None:
     """See engine.replies.check_replies."""
     check_replies(engine.tree, session, message, engine.secret, check)
+
+
+def _check_told(engine: Engine, session: Session, message: Content) -> None:
+    """The same, of what a live client says."""
+    _check_replies(engine, session, message)
+    check_awaited(session, message)
