@@ -28,6 +28,9 @@ try {
   const box = page.locator('textarea').last();
   const say = async (text) => { await box.fill(text); await box.press('Enter'); };
 
+  await page.locator('mat-icon:has-text("more_vert"):visible').first().click();
+  await page.getByRole('menuitem', { name: 'Streaming' }).click();
+  await page.keyboard.press('Escape');
   const streamed = asked('/run_sse');
   await say('write_note shopping');
   tell('sse', (await (await streamed).text()).split('\n\n').filter((frame) => frame.startsWith('data: ')).length);
@@ -53,7 +56,8 @@ try {
   tell('tab', 'Evals');
   await tab('Info');
   await page.getByText('Traces', { exact: true }).click();
-  await page.getByText('execute_tool send_money').first().waitFor();
+  await page.getByText('Total latency').first().waitFor();
+  await page.getByText('generate_content obedient').first().waitFor();
   tell('tab', 'Traces');
   await page.screenshot({ path: join(pictures, 'traces.png') });
   await page.getByText('Events', { exact: true }).click();
