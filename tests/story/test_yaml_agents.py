@@ -355,12 +355,27 @@ def test_remote_agents_have_all_their_options():
         cancel_remote: false
         cancel_timeout_s: 2
         before_request: own.headers
+        refresh: own.headers
+        build_message: own.headers
+        configuration: {acceptedOutputModes: [text/plain]}
+        card_keys: [{kty: OKP, crv: Ed25519, kid: one, x: 11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo}]
+        options: own.OPTIONS
         """
-    agent = agent_of(root, {"own.py": "def headers(ctx):\n    return {}\n"})
+    own = """
+        from polyport.agents.a2a_client import A2AOptions
+        OPTIONS = A2AOptions(trusted_hosts=("other.example",))
+        def headers(ctx):
+            return {}
+        """
+    agent = agent_of(root, {"own.py": own})
     assert isinstance(agent, RemoteAgent)
     assert agent.headers == {"Authorization": "Bearer t-1"} and "t-1" not in repr(agent)
     assert agent.metadata == {"tenant": 7} and not agent.stream and agent.escalate and agent.cancel_timeout_s == 2
-    assert agent.header_provider is agent.before_request
+    assert agent.header_provider is agent.before_request and agent.refresh is agent.build_message
+    assert agent.configuration.accepted_output_modes == ["text/plain"]
+    assert agent.options.trusted_hosts == ("other.example",) and [key["kid"] for key in agent.card_keys] == ["one"]
+    bad = "agent_class: RemoteAgent\nname: r\nurl: http://x\nconfiguration: {acceptedOutputModes: 3}\n"
+    assert mistakes(bad)[0].startswith("root_agent.yaml:4:16:")
     assert "exactly one of url, card_url and card" in mistakes("agent_class: RemoteAgent\nname: r\n")[0]
 
 

@@ -80,7 +80,7 @@ async def test_confirmation_of_a_function_asks_a_human(when: str):
 
 async def test_function_tools_with_options_and_long_running_ones():
     tools = """\
-  - {name: FunctionTool, args: {func: tools.pay, name: give, description: Gives., idempotent: true}}
+  - {name: FunctionTool, args: {func: tools.pay, name: give, description: Gives., idempotent: true, response: {type: string}}}
   - {name: LongRunningFunctionTool, args: {func: pay}}
 """
     give, pay = tools_of(tools, {"tools.py": TOOLS})
@@ -185,7 +185,8 @@ def test_mcp_toolsets_of_all_kinds():
         timeout: 5
       tool_filter: [read_file]
       tool_name_prefix: fs
-      call_timeout: 9
+      limits: {call_timeout_s: 9, sessions: 2}
+      name: files
   - {name: MCPToolset, args: {stdio_server_params: {command: uvx}}}
   - name: McpToolset
     require_confirmation: true
@@ -194,19 +195,26 @@ def test_mcp_toolsets_of_all_kinds():
         url: https://mcp.example/mcp
         headers: {Authorization: !env "Bearer ${TOKEN}"}
         header_provider: own.headers
+        auth: own.AUTH
       use_resources: true
 """
-    files: dict[str, str | bytes] = {"own.py": "def headers(ctx):\n    return {}\n", "work/x": ""}
+    files: dict[str, str | bytes] = {"own.py": "AUTH = object()\ndef headers(ctx):\n    return {}\n", "work/x": ""}
     first, second, confirmed = tools_of(tools, files)
     assert isinstance(first, McpToolset) and isinstance(second, McpToolset)
     server = first.server
     assert isinstance(server, StdioServer)
     assert (server.command, server.args, server.env) == ("npx", ["-y", "server"], {"MODE": "on", "KEY": "t-secret"})
     assert server.cwd == Path("work").resolve()
-    assert (first.limits.connect_timeout_s, first.limits.call_timeout_s, first._prefix) == (5.0, 9.0, "fs_")
+    limits = first.limits
+    assert (limits.connect_timeout_s, limits.call_timeout_s, limits.sessions) == (5.0, 9.0, 2)
+    assert first._prefix == "fs_" and first.name == "files"
+    assert (
+        "sessions is 0; it must be above zero"
+        in wrong("  - {name: McpToolset, args: {stdio_server_params: {command: x}, limits: {sessions: 0}}}\n")[0]
+    )
     http = confirmed._toolset.server
     assert isinstance(http, HttpServer) and http.headers == {"Authorization": "Bearer t-secret"}
-    assert http.header_provider is not None and "t-secret" not in repr(http)
+    assert http.header_provider is not None and http.auth is not None and "t-secret" not in repr(http)
     for args in ("{}", "{stdio_server_params: {command: x}, streamable_http_connection_params: {url: 'http://x'}}"):
         assert "McpToolset needs one of" in wrong(f"  - {{name: McpToolset, args: {args}}}\n")[0]
     bad = "  - {name: McpToolset, args: {streamable_http_connection_params: {url: ftp://x}}}\n"
@@ -254,6 +262,10 @@ async def test_openapi_toolsets_by_file_url_or_in_place(spec: str):
     (found,) = tools_of(f"  - {{name: OpenApiToolset, args: {args}}}\n", {"api.json": json.dumps(API)})
     assert isinstance(found, OpenApiToolset) and "t-secret" not in repr(found)
     assert found.headers == {"X-A": "on"}
+    more = "{spec: api.json, headers: own.headers, original_names: true, max_bytes: 10, max_spec_bytes: 20}"
+    own = "def headers(ctx):\n    return {}\n"
+    (other,) = tools_of(f"  - {{name: OpenApiToolset, args: {more}}}\n", {"own.py": own})
+    assert callable(other.headers) and (other.original_names, other.max_bytes, other.max_spec_bytes) == (True, 10, 20)
     if not spec.startswith("https"):
         assert [tool.name for tool in await found.load()] == ["shop_list_pets"]
 

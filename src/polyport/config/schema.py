@@ -151,7 +151,12 @@ class RemoteSection(AgentSection, kw_only=True):
     card: Annotated[Node | None, Meta(description="The card itself, or a JSON file of the project.")] = None
     headers: Annotated[dict[str, str], Meta(description="Sent with every request; secrets as `!env NAME`.")] = {}
     header_provider: Annotated[Code, Meta(description="A function `(context)` that gives more headers.")] = ""
+    refresh: Annotated[Code, Meta(description="A function `(context, challenge)`, called after a 401.")] = ""
     metadata: Annotated[Node | None, Meta(description="Goes with each message.")] = None
+    configuration: Annotated[Node | None, Meta(description="A2A's SendMessageConfiguration.")] = None
+    card_keys: Annotated[list[Node], Meta(description="JWKs: the card must be signed by one of them.")] = []
+    options: Annotated[Code, Meta(description="An A2AOptions: limits, trusted hosts, rules for cards.")] = ""
+    build_message: Annotated[Code, Meta(description="A function `(context)` that gives the parts to send.")] = ""
     stream: bool = True
     escalate: bool = False
     cancel_remote: bool = True

@@ -10,6 +10,8 @@ from msgspec import Meta
 from polyport.config.schema import Code
 from polyport.config.yaml_read import Section
 from polyport.config.yaml_text import Node
+from polyport.data.limits import MIB
+from polyport.tools.mcp_data import McpLimits
 
 
 class ToolSection(Section, kw_only=True):
@@ -37,6 +39,7 @@ class FunctionToolArgs(Section, kw_only=True):
     description: Annotated[str, Meta(description="Default: the function's docstring.")] = ""
     idempotent: Annotated[bool, Meta(description="May be carried out again when a run is resumed.")] = False
     parameters: Annotated[Node | None, Meta(description="A JSON Schema instead of the type hints.")] = None
+    response: Annotated[Node | None, Meta(description="A JSON Schema of the result, or a type by code.")] = None
 
 
 class ExampleSection(Section, kw_only=True):
@@ -69,6 +72,7 @@ class HttpSection(Section, kw_only=True):
     url: str
     headers: Annotated[dict[str, str], Meta(description="Secrets as `!env NAME`.")] = {}
     header_provider: Annotated[Code, Meta(description="A function `(context)` that gives more headers.")] = ""
+    auth: Annotated[Code, Meta(description="An object of the HTTP library's, such as an OAuth provider.")] = ""
     timeout: Annotated[float | None, Meta(description="Seconds to connect.")] = None
 
 
@@ -82,7 +86,8 @@ class McpToolsetArgs(Section, kw_only=True):
     tool_filter: Annotated[list[Node] | None, Meta(description="Names of the tools to offer. Default: all.")] = None
     tool_name_prefix: Annotated[str, Meta(description="`prefix_` goes before the tools' names.")] = ""
     use_resources: Annotated[bool, Meta(description="Let the model read the server's resources.")] = False
-    call_timeout: Annotated[float | None, Meta(description="Seconds for one call.")] = None
+    limits: Annotated[McpLimits | None, Meta(description="What the server may cost.")] = None
+    name: str = "mcp_tool_set"
 
 
 class AuthSection(Section, kw_only=True):
@@ -103,15 +108,19 @@ class OpenApiToolsetArgs(Section, kw_only=True):
     include: Annotated[list[str] | str | None, Meta(description="Patterns of tool names, or of `GET /path`.")] = None
     exclude: list[str] | str | None = None
     prefix: str = ""
-    headers: dict[str, str] = {}
+    headers: Annotated[dict[str, str] | str, Meta(description="Or a function `(context)` by code.")] = {}
     auth: Annotated[str | AuthSection | None, Meta(description="A secret for the only scheme, or a credential.")] = None
+    original_names: Annotated[bool, Meta(description="Show the model the names of the document.")] = False
     timeout_s: float = 30.0
+    max_bytes: int = MIB
+    max_spec_bytes: int = 10 * MIB
     name: str = "openapi"
 
 
 class SkillToolsetArgs(Section, kw_only=True):
     what: ClassVar[str] = "the args of SkillToolset"
     folders: Annotated[list[str] | str, Meta(description="Folders of the project.")] = "skills"
+    max_file_bytes: int = 10 * MIB
     name: str = "skills"
 
 
@@ -121,6 +130,7 @@ class RemoteAgentToolArgs(Section, kw_only=True):
     endpoint: Annotated[str, Meta(description="The agent's base URL, or that of its card.")]
     description: str = ""
     headers: dict[str, str] = {}
+    header_provider: Annotated[Code, Meta(description="A function `(context)` that gives more headers.")] = ""
 
 
 TOOLS: dict[str, type[Section]] = {

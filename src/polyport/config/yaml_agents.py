@@ -15,6 +15,7 @@ from polyport.agents.flows import FunctionAgent, LoopAgent, ParallelAgent, Seque
 from polyport.agents.llm import LlmAgent
 from polyport.agents.remote import RemoteAgent
 from polyport.app import App
+from polyport.codec import convert
 from polyport.config import schema
 from polyport.config.env import read_env
 from polyport.config.places import ROOT_FILES, root_file
@@ -27,9 +28,10 @@ from polyport.config.yaml_read import BROKEN, Section, nearest, read
 from polyport.config.yaml_text import Node
 from polyport.config.yaml_tools import Tools
 from polyport.config.yaml_workflow import Graphs
-from polyport.errors import ConfigError
+from polyport.errors import BadRequest, ConfigError
 from polyport.ports.agent import Agent
 from polyport.ports.model import Model
+from polyport.wire.a2a import SendMessageConfiguration
 from polyport.workflow import Workflow
 
 _NAME = re.compile(r"[^\W\d][\w-]*")
@@ -318,13 +320,25 @@ class Builder:
         node = section.node
         fields: dict[str, Any] = {
             name: self.function(getattr(section, name), node.of(name), name)
-            for name in ("header_provider", "before_request", "after_event")
+            for name in ("header_provider", "refresh", "build_message", "before_request", "after_event")
         }
         same = ("url", "card_url", "headers", "stream", "escalate", "cancel_remote", "cancel_timeout_s")
         fields |= {name: getattr(section, name) for name in same}
         fields["metadata"] = None if section.metadata is None else section.metadata.value()
+        fields["card_keys"] = [key.value() for key in section.card_keys]
+        if section.options:
+            fields["options"] = self.project.code(section.options, node.of("options"))
+        if section.configuration is not None:
+            fields["configuration"] = self._configuration(section.configuration)
         fields["card"] = self._card(section.card) if section.card is not None else None
         return fields
+
+    def _configuration(self, node: Node) -> Any:
+        try:
+            return convert(node.value(), SendMessageConfiguration)
+        except BadRequest as error:
+            self.project.problems.add(node, str(error))
+            return BROKEN
 
     def _card(self, node: Node) -> Any:
         if node.kind == "map":

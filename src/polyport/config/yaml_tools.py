@@ -167,6 +167,7 @@ class Tools:
             long_running=long_running,
             idempotent=args.idempotent,
             parameters=None if args.parameters is None else args.parameters.value(),
+            response=self._agents.type_of(args.response),
         )
 
     def long_running(self, args: schema.FunctionToolArgs) -> Any:
@@ -208,19 +209,19 @@ class Tools:
         server: StdioServer | HttpServer | None
         if http is not None:
             provider = self._agents.function(http.header_provider, http.node.of("header_provider"), "header_provider")
-            server = HttpServer(http.url, http.headers, provider)
+            auth = self._project.code(http.auth, http.node.of("auth")) if http.auth else None
+            server = HttpServer(http.url, http.headers, provider, auth)
         else:
             server = self._stdio(stdio.server_params if stdio is not None else args.stdio_server_params)
         only = None if args.tool_filter is None else self._strings(args.tool_filter, "tool_filter")
-        limits = DEFAULT_LIMITS
+        limits = args.limits or DEFAULT_LIMITS
         if timeout is not None:
             limits = structs.replace(limits, connect_timeout_s=timeout)
-        if args.call_timeout is not None:
-            limits = structs.replace(limits, call_timeout_s=args.call_timeout)
         if server is None:
             return None
         return McpToolset(
             server,
+            name=args.name,
             only=only,
             prefix=args.tool_name_prefix,
             use_resources=args.use_resources,
@@ -254,11 +255,19 @@ class Tools:
             include=args.include,
             exclude=args.exclude,
             prefix=args.prefix,
-            headers=args.headers,
+            headers=self._headers(args),
             auth=self._auth(args.auth) if args.auth is not None else None,
+            original_names=args.original_names,
             timeout_s=args.timeout_s,
+            max_bytes=args.max_bytes,
+            max_spec_bytes=args.max_spec_bytes,
             name=args.name,
         )
+
+    def _headers(self, args: schema.OpenApiToolsetArgs) -> Any:
+        if isinstance(args.headers, str):
+            return self._agents.function(args.headers, args.node.of("headers"), "headers") or {}
+        return args.headers
 
     def _spec(self, node: Node) -> Any:
         if node.kind == "map":
@@ -287,14 +296,14 @@ class Tools:
         words = [args.folders] if isinstance(args.folders, str) else args.folders
         place, near = args.node.of("folders"), self._agents.file
         folders = [self._project.path(word, place, near=near, folder=True) for word in words]
-        return (
-            SkillToolset(*(folder for folder in folders if folder is not None), name=args.name)
-            if all(folders)
-            else None
-        )
+        if not all(folders):
+            return None
+        return SkillToolset(*filter(None, folders), max_file_bytes=args.max_file_bytes, name=args.name)
 
     def remote_agent_tool(self, args: schema.RemoteAgentToolArgs) -> Any:
-        return RemoteAgentTool(args.name, args.endpoint, args.description, headers=args.headers)
+        provider = self._agents.function(args.header_provider, args.node.of("header_provider"), "header_provider")
+        more = {"headers": args.headers, "header_provider": provider}
+        return RemoteAgentTool(args.name, args.endpoint, args.description, **more)
 
 
 MAKERS: dict[str, Callable[[Tools, Any], Any]] = {
