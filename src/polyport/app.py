@@ -130,7 +130,7 @@ class App:
         return routes
 
     def _mount(self, protocol: Mountable, seams: Seams) -> list[Route]:
-        parts = Parts(self.runs, self.trees, self.limits, seams, guard=lambda: self.asgi.guard)
+        parts = Parts(self.runs, self.trees, self.limits, seams, guard=lambda: self.asgi.guard, plugins=self.plugins)
         mounted = protocol.mount(parts)
         self._around.append(mounted.around)
         self._beside.append(mounted.beside)
@@ -209,7 +209,7 @@ class App:
         """
         events: list[Event] = []
         request = self._request(message, app, user, session, state, config)
-        async with self._serving():
+        async with self.serving():
             run = await self.runs.start(request, attached=True)
             async with run.watching():
                 async for items in run.follow():
@@ -251,8 +251,9 @@ class App:
         raise ConfigError("run_sync was called inside a running event loop: use `await app.ask(...)` there")
 
     @asynccontextmanager
-    async def _serving(self) -> AsyncGenerator[None]:
-        """Nothing to do when the app is running; otherwise run it for one question, without closing the stores."""
+    async def serving(self) -> AsyncGenerator[None]:
+        """Accept runs inside the block. Nothing to do when the app is running; otherwise what it needs is started and ended,
+        but its stores stay open, so that it may be done again."""
         if self.runs.serves:
             yield
         else:

@@ -19,13 +19,14 @@ from polyport.seams import Seams
 
 class Parts(NamedTuple):
     """What protocols are made of. `trees` has the apps in the order in which they were given; `guard` gives the one that is
-    in force now."""
+    in force now; `plugins` are those of the app."""
 
     runs: Runs
     trees: Mapping[str, AgentTree]
     limits: Limits
     seams: Seams
     guard: Callable[[], Guard]
+    plugins: Sequence[Plugin] = ()
 
 
 class Mounted(Protocol):

@@ -3,12 +3,11 @@
     def test_my_agent():
         evaluate_sync(agent, "my_agent/weather.evalset.json", metrics={"tool_trajectory_avg_score": 1.0})
 
-For the tests of users. The sessions of the app are not touched. An app that is not running is started and stopped again, which
-closes its stores.
+For the tests of users. The sessions of the app are not touched. What an app that is not running needs is started, and ended
+again.
 """
 
 from collections.abc import Collection, Mapping
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +61,7 @@ async def evaluate(app: App | Agent, *sets: str | Path | EvalSet, **asked: Any) 
         judge=how.judge,
     )
     name = how.app_name or next(iter(app.trees))
-    async with nullcontext() if app.runs.serves else app.running():
+    async with app.serving():
         subject = Subject(app.trees, app.plugins, app.limits, REAL)
         results = await run_evaluation(subject, name, [*(file.found for file in files), *given], plan)
     if not all(case.passed for result in results for case in result.eval_case_results):

@@ -4,7 +4,7 @@ Gives the routes of spec rest 10.1 in their old and new spellings, under `/dev/a
 `/apps/{app}` too. What changes something is for programs on this machine, and for those who may administer the app.
 """
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +14,6 @@ from polyport.evals.custom import Function
 from polyport.evals.judging import DEFAULT_JUDGE
 from polyport.evals.playing import Subject
 from polyport.ports.model import Model
-from polyport.ports.plugin import Plugin
 from polyport.protocols.evals.builder import BuilderRoutes
 from polyport.protocols.evals.consent import ConsentRoutes
 from polyport.protocols.evals.place import Place
@@ -32,14 +31,12 @@ class Evals:
     - `root` is the folder in which each app has a folder of its name, for eval sets, results and tests.
     - `judge` is the model that judges where a metric names none: a name of the registry, or a model.
     - `metrics` are metrics of your own by name: see `evals.custom.Function`.
-    - `plugins` are what the runs of evaluations go through; those of the app, usually.
     - `parallel` is how many cases are played side by side.
     """
 
     root: str | Path = "."
     judge: Model | str = DEFAULT_JUDGE
     metrics: Mapping[str, Function] = field(default_factory=dict[str, Function])
-    plugins: Sequence[Plugin] = ()
     parallel: int = 4
 
     def mount(self, parts: Parts) -> "EvalServer":
@@ -53,7 +50,7 @@ class EvalServer:
     """See the module."""
 
     def __init__(self, options: Evals, root: Path, parts: Parts) -> None:
-        subject = Subject(parts.trees, options.plugins, parts.limits, parts.seams)
+        subject = Subject(parts.trees, parts.plugins, parts.limits, parts.seams)
         place = Place(root, subject, parts.guard)
         self._parts = (
             SetRoutes(place, parts.runs.stores.sessions),
