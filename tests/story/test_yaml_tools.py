@@ -334,6 +334,7 @@ def test_classes_toolsets_and_objects_by_code():
     ("tools", "told"),
     [
         ("  - {nam: x}\n", "no key 'nam' in a tool; did you mean 'name'?"),
+        ("  - pay\n  - tools.pay\n", "root_agent.yaml:5:5: two tools of this agent are named 'pay'"),
         ("  - [x]\n", "an item of tools takes a text or a tool, not a list"),
         ("  - {name: AgentTol, args: {}}\n", "there is no tool 'AgentTol'; did you mean 'AgentTool'?"),
         ("  - {name: McpToolset, args: [x]}\n", "takes the args of McpToolset, not a list"),

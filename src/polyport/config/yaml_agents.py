@@ -258,13 +258,12 @@ class Builder:
 
     def llm(self, section: schema.LlmSection) -> dict[str, Any]:
         node = section.node
-        tools = [self._tools.tool(item) for item in section.tools]
         hooks = ("before_model", "after_model", "on_model_error", "before_tool", "after_tool", "on_tool_error")
         return {
             "model": self._models.model(section.model, node.of("model")),
             "instruction": self._instruction(section.instruction, node.of("instruction")),
             "global_instruction": self._instruction(section.global_instruction, node.of("global_instruction")),
-            "tools": [tool for tool in tools if tool is not None],
+            "tools": self._tools.tools(section.tools),
             "config": generate_config(section.generate_content_config, self.project),
             "mode": section.mode,
             "input_schema": self.type_of(section.input_schema),

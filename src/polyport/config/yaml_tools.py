@@ -58,6 +58,19 @@ class Tools:
         self._project = project
         self._agents = agents
 
+    def tools(self, nodes: list[Node]) -> list[Any]:
+        """The tools of one agent; those that cannot be made are left out, and a problem."""
+        found: list[Any] = []
+        names: set[str] = set()
+        for node in nodes:
+            tool = self.tool(node)
+            if isinstance(tool, Tool) and tool.name in names:
+                self._project.problems.add(node, f"two tools of this agent are named {tool.name!r}; leave one out")
+            elif tool is not None:
+                found.append(tool)
+                names.add(tool.name)
+        return found
+
     def tool(self, node: Node) -> Any:
         """A tool, a toolset or a function; None and a problem if it cannot be made."""
         section = read(node, str | ToolSection, self._project.problems, "an item of tools")
