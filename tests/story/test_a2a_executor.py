@@ -112,8 +112,8 @@ async def test_T088_sessions_belong_to_the_caller_or_to_the_context(scripted: Sc
         await caller.send(context="c1")
         await caller.as_("ann").send(context="c1")
         await caller.as_("ann", "t1").send("x", context="c1")
-        for user in ("A2A_USER_c1", "ann", "t1/ann"):
-            events = (await sessions.get(SessionKey("app", user, "c1"))).events
+        for user, session in (("A2A_USER_c1", "c1"), ("ann", "c1"), ("ann", "t1/c1")):
+            events = (await sessions.get(SessionKey("app", user, session))).events
             assert len(events) == 2
         await caller.as_("ann").send("again", context="c1", id="m9")
         assert len((await sessions.get(SessionKey("app", "ann", "c1"))).events) == 4

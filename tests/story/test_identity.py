@@ -240,6 +240,18 @@ async def test_FR_197_a_context_belongs_to_who_made_it(binding: str):
             assert first["id"] not in json.dumps(found)
 
 
+@pytest.mark.parametrize("binding", BINDINGS)
+async def test_FR_197_no_tenant_makes_a_caller_somebody_else(binding: str):
+    agent = echoing()
+    async with wired(binding, agent) as wire:
+        await wire.send("a secret", Said(caller="corp/bob"), contextId="C", messageId="1")
+        await wire.send("and me?", Said(caller="bob", tenant="corp"), contextId="C", messageId="2")
+        assert _prompt(agent) == ["user: and me?"]
+        await wire.send("at work", Said(caller="ann", tenant="corp"), contextId="C", messageId="3")
+        await wire.send("at home", Said(caller="ann"), contextId="C", messageId="4")
+        assert _prompt(agent) == ["user: at home"], "her tenants do not share a session"
+
+
 def _prompt(agent: Any) -> list[str]:
     model: Echo = agent.model
     return [str(line) for line in model.prompt()]

@@ -67,11 +67,12 @@ class Executor:
         self._seams = seams
 
     def key(self, scope: TaskScope, call: CallContext, context_id: str) -> SessionKey:
-        """Where the session of a context lives (T088). Tenants do not share sessions."""
+        """Where the session of a context lives (T088). Tenants do not share sessions. Whatever tenant a caller writes, the
+        session is its own: a tenant is never part of the user."""
         if self.config.user_id is not None:
             return SessionKey(self.app, self.config.user_id(call, context_id), context_id)
-        prefix = f"{scope.tenant}/" if scope.tenant else ""
-        return SessionKey(self.app, prefix + (scope.owner or f"A2A_USER_{context_id}"), context_id)
+        session = f"{scope.tenant}/{context_id}" if scope.tenant else context_id
+        return SessionKey(self.app, scope.owner or f"A2A_USER_{context_id}", session)
 
     async def carry_out(self, live: LiveTask, turn: Turn) -> None:
         """Work on one message until its run has ended, and write the status. Raises nothing but a cancellation."""
