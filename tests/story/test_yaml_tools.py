@@ -310,9 +310,9 @@ def test_classes_toolsets_and_objects_by_code():
         from polyport import Tool
 
         class Mine(Tool):
-            name = "mine"
             def __init__(self, size=1):
                 self.size = size
+                self.name = f"mine_{size}"
             async def call(self, ctx, args):
                 return {}
 
