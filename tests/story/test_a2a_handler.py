@@ -715,6 +715,6 @@ async def test_T064_FR_187_push_can_be_off(scripted: Scripted):
 async def test_FR_169_a_handler_that_does_not_serve_says_so(scripted: Scripted):
     agent, _ = scripted()
     async with talking(agent) as caller:
-        other = A2aHandler("app", caller.app.runs, MemoryTasks())
+        other = A2aHandler("app", caller.parts, MemoryTasks())
         with pytest.raises(Unavailable, match="lifespan"):
             await other.send(caller.call, caller.request())

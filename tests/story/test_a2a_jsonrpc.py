@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import grpc.aio
 import pytest
 
@@ -166,6 +167,28 @@ async def test_T080_a_stream_ends_at_a_question_and_a_subscription_stays():
             assert task["status"]["state"] == "completed"
             rest = [json.loads(event.data)["result"] async for event in events]
         assert [f["final"] for f in rest if f["kind"] == "status-update"] == [False, True]
+
+
+async def test_T080_only_the_last_frame_of_a_stream_is_final():
+    """A client of 0.3 leaves at the first final frame, and a message that waits sees the question of the turn before it."""
+    gate = Gate()
+    asks = make_tool(ticket, long_running=True)
+    agent = LlmAgent(name="app", model=ScriptedModel(call("wait"), call("ticket", {}, "c1")), tools=[gate.wait, asks])
+    async with wired("jsonrpc", agent) as wire, anyio.create_task_group() as group:
+        task = (await wire.send(configuration={"returnImmediately": True}))["task"]
+        await gate.begun.wait()
+        found: list[dict[str, Any]] = []
+
+        async def late() -> None:
+            said = old_message(messageId="o2", taskId=task["id"])
+            found.extend(await old_stream(wire, "message/stream", {"message": said}))
+
+        group.start_soon(late)
+        while len((await wire.call("GetTask", {"id": task["id"]}))["history"]) < 2:
+            await anyio.lowlevel.checkpoint()
+        gate.go.set()
+    told = [(f["status"]["state"], f["final"]) for f in found if f["kind"] == "status-update"]
+    assert told == [("input-required", False), ("input-required", True)]
 
 
 async def test_T081_FR_156_blocking_in_the_old_sense():

@@ -1,6 +1,7 @@
 """Push notifications: what is delivered, in which order, to whom, and what is refused (spec a2a 1.10)."""
 
 import socket
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -147,8 +148,11 @@ async def test_a2a_push_secrets_are_for_who_gave_them():
                 assert (await refused(wire, operation, named, Said(caller="eve"))).reason == "TASK_NOT_FOUND"
 
 
-async def test_T061_a_receiver_that_hangs_is_not_felt():
-    async with hooked() as hook, wired("rest", echoing(), push=local(drain_s=0.0)) as wire:
+@pytest.mark.parametrize("lasting", [True, False])
+async def test_T061_a_receiver_that_hangs_is_not_felt(lasting: bool, tmp_path: Path):
+    """The stream ends, with all of its frames, while the receiver has not answered the first notification."""
+    stores = f"sqlite:///{tmp_path}/data.db" if lasting else None
+    async with hooked() as hook, wired("rest", echoing(), push=local(drain_s=0.0), stores=stores) as wire:
         hook.open = anyio.Event()
         params = {"message": message(), "configuration": {"taskPushNotificationConfig": {"url": hook.url}}}
         with anyio.fail_after(5):

@@ -10,7 +10,7 @@ import anyio
 import pytest
 from msgspec import structs
 
-from polyport import LlmAgent, make_tool
+from polyport import LlmAgent, SequentialAgent, make_tool
 from polyport.data.content import model_text
 from polyport.data.limits import Limits
 from polyport.data.model import ModelResponse
@@ -540,6 +540,30 @@ async def test_T109_steps_that_only_the_session_has_are_made_up_for(scripted: Sc
         task = (await caller.handler.list(caller.call, _all())).tasks[0]
         after = await caller.until(task.id, "completed")
         assert said(after) == "the answer", "the model was not asked again"
+    model.check()
+
+
+async def test_T109_a_team_that_died_between_two_agents_goes_on_with_the_next(scripted: Scripted):
+    """The first agent's answer is the last thing that the session has, and it is not the end."""
+
+    def team(*answers: Any) -> tuple[SequentialAgent, ScriptedModel]:
+        model = ScriptedModel(*answers)
+        return SequentialAgent(name="app", sub_agents=[LlmAgent(name=n, model=model) for n in ("one", "two")]), model
+
+    sessions, store = MemorySessions(), DeadTasks(after=2)
+    agent, model = team("first")
+    async with talking(agent, tasks=store, stores=Stores(sessions)) as caller, anyio.create_task_group() as group:
+        group.start_soon(_quietly, caller.send)
+        await until(lambda: store.dead)
+        for _ in range(20):
+            await anyio.lowlevel.checkpoint()
+        group.cancel_scope.cancel()
+    model.check()
+    agent, model = team("second")
+    async with talking(agent, tasks=store.revived(), stores=Stores(sessions), recover=True) as caller:
+        task = (await caller.handler.list(caller.call, _all())).tasks[0]
+        after = await caller.until(task.id, "completed", "failed")
+        assert (short(after), said(after)) == ("completed", "firstsecond")
     model.check()
 
 

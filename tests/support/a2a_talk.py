@@ -32,14 +32,15 @@ from polyport.wire.a2a import (
 class Caller:
     """Somebody who talks to one handler. Message ids count: m1, m2, ..."""
 
-    def __init__(self, handler: A2aHandler, app: App, call: CallContext) -> None:
+    def __init__(self, handler: A2aHandler, app: App, call: CallContext, parts: Parts) -> None:
         self.handler = handler
+        self.parts = parts
         self.app = app
         self.call = call
         self._count = 0
 
     def as_(self, caller: str = "", tenant: str = "") -> "Caller":
-        return Caller(self.handler, self.app, CallContext(caller=caller, tenant=tenant))
+        return Caller(self.handler, self.app, CallContext(caller=caller, tenant=tenant), self.parts)
 
     def request(self, said: Any = "hi", *, task: str = "", context: str = "", **more: Any) -> SendMessageRequest:
         """A request; `said` is text or parts. `id` names the message, `metadata` is the request, the rest configures."""
@@ -100,9 +101,9 @@ async def talking(
     **options: Any,
 ) -> AsyncGenerator[Caller]:
     """The agent, served over a handler; the options are those of App."""
-    mount = Mount(recover, store=tasks or MemoryTasks(), push=push, settings=settings, executor=executor, seams=seams)
+    mount = Mount(recover, store=tasks or MemoryTasks(), push=push, settings=settings, executor=executor)
     async with App(agent, seams=seams, protocols=[mount], **options) as app:
-        yield Caller(mount.handler, app, CallContext())
+        yield Caller(mount.handler, app, CallContext(), mount.parts)
 
 
 class Mount:
@@ -112,9 +113,11 @@ class Mount:
         self._recover = recover
         self._options = options
         self.handler: A2aHandler
+        self.parts: Parts
 
     def mount(self, parts: Parts) -> "Mount":
-        self.handler = A2aHandler(next(iter(parts.trees)), parts.runs, **self._options)
+        self.parts = parts
+        self.handler = A2aHandler(next(iter(parts.trees)), parts, **self._options)
         return self
 
     def routes(self) -> list[Any]:

@@ -33,7 +33,10 @@ class CallContext(Struct, frozen=True, kw_only=True):
 
 
 class TaskStream(Protocol):
-    """An open stream. The first frame is there already: a Task, or the only Message."""
+    """An open stream. The first frame is there already: a Task, or the only Message. `last` says whether the batch that was
+    given is the last one."""
+
+    last: bool
 
     def batches(self) -> AsyncGenerator[Sequence[Update]]:
         """Frames in order, those together that are there together; ends where the stream ends. To be read once.

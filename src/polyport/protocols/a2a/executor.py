@@ -27,14 +27,14 @@ from polyport.errors import (
     describe,
 )
 from polyport.ports.agent import Agent
-from polyport.ports.runs import Run, Runs
+from polyport.ports.runs import Run
 from polyport.ports.tasks import TaskScope
 from polyport.protocols.a2a.answers import answered, asked_again, content_of
 from polyport.protocols.a2a.calls import CallContext
 from polyport.protocols.a2a.projection import Place, Projector
 from polyport.protocols.a2a.settings import Execution, ExecutorConfig, TaskRejected
 from polyport.protocols.a2a.tasks import LiveTask, NewStatus, Past, StateChanged, Turn
-from polyport.seams import Seams
+from polyport.protocols.parts import Parts
 from polyport.wire import a2a_translate as translate
 from polyport.wire.a2a import INTERRUPTED, Message, TaskArtifactUpdateEvent, TaskState
 
@@ -60,11 +60,12 @@ class CancelsRemoteTasks(Protocol):
 class Executor:
     """Runs one app's agent for tasks."""
 
-    def __init__(self, app: str, runs: Runs, config: ExecutorConfig, seams: Seams) -> None:
+    def __init__(self, app: str, parts: Parts, config: ExecutorConfig) -> None:
         self.app = app
-        self.runs = runs
+        self.runs = parts.runs
         self.config = config
-        self._seams = seams
+        self.tree = parts.trees[app]
+        self._seams = parts.seams
 
     def key(self, scope: TaskScope, call: CallContext, context_id: str) -> SessionKey:
         """Where the session of a context lives (T088). Tenants do not share sessions. Whatever tenant a caller writes, the

@@ -24,7 +24,7 @@ from polyport.protocols.a2a.edge import V03, V1, Edge, call_of, echo, told
 from polyport.protocols.a2a.fold import Update
 from polyport.protocols.a2a.grpc_methods import METHODS, Method
 from polyport.protocols.a2a.operations import STREAMING, UNARY
-from polyport.protocols.a2a.speech import final_of, payload_of
+from polyport.protocols.a2a.speech import payload_of
 from polyport.protocols.guard import Guard
 from polyport.protocols.http import Message, Request
 from polyport.seams import Seams
@@ -182,13 +182,11 @@ class _Call:
         async with opened as stream, aclosing(stream.batches()) as batches:
             async for updates in batches:
                 for update in updates:
-                    await context.write(self._written(self._frame(update)))
+                    last = stream.last and update is updates[-1]
+                    await context.write(self._written(self._frame(update, last)))
 
-    def _frame(self, update: Update) -> bytes:
-        if self._spoken == V1:
-            return update.json
-        final = final_of(update, self._method.operation == "SubscribeToTask")
-        return encode(a2a_v03.rest_event(payload_of(update), final=final))
+    def _frame(self, update: Update, last: bool) -> bytes:
+        return update.json if self._spoken == V1 else encode(a2a_v03.rest_event(payload_of(update), final=last))
 
     def _written(self, json: bytes) -> bytes:
         name = self._method.gives

@@ -14,7 +14,6 @@ from msgspec import structs
 
 from polyport.engine.hooks import ask
 from polyport.errors import BadRequest, NotFound
-from polyport.ports.runs import Runs
 from polyport.ports.tasks import TaskFilter, TaskHead, TaskScope, TaskStore
 from polyport.protocols.a2a.calls import CallContext, Push, TaskStream
 from polyport.protocols.a2a.executor import Executor
@@ -24,7 +23,7 @@ from polyport.protocols.a2a.registry import Tasks, task_not_found
 from polyport.protocols.a2a.settings import A2aSettings, ExecutorConfig
 from polyport.protocols.a2a.streams import Following, OneMessage
 from polyport.protocols.a2a.tasks import Backing, LiveTask, NewStatus, StateChanged, Turn
-from polyport.seams import REAL, Seams
+from polyport.protocols.parts import Parts
 from polyport.wire.a2a import (
     INTERRUPTED,
     CancelTaskRequest,
@@ -72,14 +71,14 @@ class A2aHandler:
     def __init__(
         self,
         app: str,
-        runs: Runs,
+        parts: Parts,
         store: TaskStore,
         *,
         push: Push | None = None,
         settings: A2aSettings | None = None,
         executor: ExecutorConfig | None = None,
-        seams: Seams = REAL,
     ) -> None:
+        seams = parts.seams
         self.app = app
         self.settings = settings or A2aSettings()
         self.extended_card_hook: Callable[[CallContext], Any] | None = None
@@ -88,7 +87,7 @@ class A2aHandler:
         self._push = push
         self._store = store
         self._tasks = Tasks(Backing(store, seams, push, self.settings.feed_items))
-        self._executor = Executor(app, runs, executor or ExecutorConfig(), seams)
+        self._executor = Executor(app, parts, executor or ExecutorConfig())
         self._intake = Intake(self._tasks, self._executor, self.settings, seams)
 
     # ---- life

@@ -94,7 +94,7 @@ class HttpJson:
         edge, call = self._enter(request)
         await read_body(request)
         asked = a2a.SubscribeToTaskRequest(id=request.params["task"])
-        await self._stream(edge, request, send, call, edge.handler.subscribe(call, asked), subscribed=True)
+        await self._stream(edge, request, send, call, edge.handler.subscribe(call, asked))
 
     async def _stream(
         self,
@@ -103,8 +103,6 @@ class HttpJson:
         send: Send,
         call: CallContext,
         opened: AbstractAsyncContextManager[TaskStream],
-        *,
-        subscribed: bool = False,
     ) -> None:
         headers = echo(edge, call)
 
@@ -112,12 +110,12 @@ class HttpJson:
             return self._speech.error(error, edge.codes)[1]
 
         async with opened as stream:
-            await stream_frames(edge, request, send, self._frames(stream, subscribed), headers, failed)
+            await stream_frames(edge, request, send, self._frames(stream), headers, failed)
 
-    async def _frames(self, stream: TaskStream, subscribed: bool) -> AsyncGenerator[bytes]:
+    async def _frames(self, stream: TaskStream) -> AsyncGenerator[bytes]:
         async with aclosing(stream.batches()) as batches:
             async for updates in batches:
-                yield self._speech.frames(updates, subscribed=subscribed)
+                yield self._speech.frames(updates, last=stream.last)
 
     # ---- tasks
 

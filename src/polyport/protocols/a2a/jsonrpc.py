@@ -26,7 +26,7 @@ from polyport.protocols.a2a.edge import (
     told,
 )
 from polyport.protocols.a2a.operations import STREAMING, UNARY
-from polyport.protocols.a2a.speech import final_of, payload_of
+from polyport.protocols.a2a.speech import payload_of
 from polyport.protocols.answers import JSON, error_headers, send_body, send_empty, status_of, unwrap
 from polyport.protocols.http import ClientGone, Request, Send
 from polyport.wire import a2a, a2a_v03, jsonrpc, sse
@@ -140,8 +140,7 @@ async def _frames(stream: TaskStream, id: bytes) -> AsyncGenerator[bytes]:
 
 
 async def _frames_v03(stream: TaskStream, asked: _Asked) -> AsyncGenerator[bytes]:
-    subscribed = asked.operation == "SubscribeToTask"
     async with aclosing(stream.batches()) as batches:
         async for updates in batches:
-            events = [a2a_v03.event(payload_of(u), final=final_of(u, subscribed)) for u in updates]
+            events = [a2a_v03.event(payload_of(u), final=stream.last and u is updates[-1]) for u in updates]
             yield b"".join(sse.frame(jsonrpc.success(asked.id, event)) for event in events)

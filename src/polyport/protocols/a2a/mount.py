@@ -97,12 +97,11 @@ class A2aServer:
         settings = structs.replace(options.settings, extensions=(*options.settings.extensions, EXTENSION))
         handler = A2aHandler(
             app,
-            parts.runs,
+            parts,
             self.tasks,
             push=self.push,
             settings=settings,
             executor=_of(options.executor, app, ExecutorConfig),
-            seams=parts.seams,
         )
         config = _of(options.card, app, CardConfig)
         place = Place(f"/a2a/{quote(app)}")

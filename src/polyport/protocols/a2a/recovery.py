@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from polyport.data.content import Content
 from polyport.data.event import Event
 from polyport.data.session import Session
+from polyport.engine.flow import more_follows
 from polyport.engine.resume import unfinished
 from polyport.errors import BadRequest, NotFound
 from polyport.ports.tasks import TaskChange
@@ -51,8 +52,14 @@ async def recovered(
             late = bool(turns)
             turns.append(Turn(call, request, streaming=True, late=late, question=None if late else asker))
     if run_id:
-        turns[0].past = Past(run_id, events, _seen(live.id, changes), not unfinished(session.events, run_id))
+        turns[0].past = Past(run_id, events, _seen(live.id, changes), _ended(executor, session, run_id))
     return turns
+
+
+def _ended(executor: Executor, session: Session, run_id: str) -> bool:
+    """Whether nothing of a run is left to do: neither of its last agent, nor of one that comes after it in a flow."""
+    events = session.events
+    return not (unfinished(events, run_id) or more_follows(executor.tree, events, run_id))
 
 
 def _first_open(history: Sequence[Message]) -> int | None:

@@ -37,8 +37,8 @@ class Speech(Protocol):
         """An answer; None is an empty one."""
         ...
 
-    def frames(self, updates: Sequence[Update], *, subscribed: bool) -> bytes:
-        """Whole server-sent events."""
+    def frames(self, updates: Sequence[Update], *, last: bool) -> bytes:
+        """Whole server-sent events; `last` says that none follow."""
         ...
 
     def error(self, error: BaseException, codes: str) -> tuple[int, bytes]:
@@ -76,7 +76,7 @@ class Speech10:
     def write(self, value: Any) -> bytes:
         return encode({} if value is None else value)
 
-    def frames(self, updates: Sequence[Update], *, subscribed: bool) -> bytes:
+    def frames(self, updates: Sequence[Update], *, last: bool) -> bytes:
         return b"".join([b"data: " + update.json + b"\n\n" for update in updates])
 
     def error(self, error: BaseException, codes: str) -> tuple[int, bytes]:
@@ -106,8 +106,8 @@ class Speech03:
     def write(self, value: Any) -> bytes:
         return encode(a2a_v03.rest_result(value))
 
-    def frames(self, updates: Sequence[Update], *, subscribed: bool) -> bytes:
-        marked = (a2a_v03.rest_event(payload_of(u), final=final_of(u, subscribed)) for u in updates)
+    def frames(self, updates: Sequence[Update], *, last: bool) -> bytes:
+        marked = (a2a_v03.rest_event(payload_of(u), final=last and u is updates[-1]) for u in updates)
         return b"".join(b"data: " + encode(event) + b"\n\n" for event in marked)
 
     def error(self, error: BaseException, codes: str) -> tuple[int, bytes]:
@@ -119,10 +119,3 @@ def payload_of(update: Update) -> a2a.Payload:
     payload = update.frame.payload
     assert payload is not None  # our own frames have one
     return payload
-
-
-def final_of(update: Update, subscribed: bool) -> bool | None:
-    """Whether 0.3's `final` is set; None leaves it to the state. A subscription ends with the task only, and a client of 0.3
-    leaves at the first final frame."""
-    status = update.status
-    return status.state.terminal if subscribed and status is not None else None

@@ -23,6 +23,7 @@ class Following:
         self._live = live
         self._turn = turn
         self._to_end = to_end
+        self.last = turn is None and not to_end
         self.after = live.offset
         self._first = update_of(live.view.snapshot(history_length), live.head.version)
         live.enter(self)
@@ -39,9 +40,10 @@ class Following:
             if end is not None:
                 items = items[: max(0, end - self.after)]
             self.after += len(items)
+            self.last = (end is not None and self.after >= end) or (live.state.terminal and self.after >= live.offset)
             if items:
                 yield items
-            if (end is not None and self.after >= end) or (live.state.terminal and self.after >= live.offset):
+            if self.last:
                 return
             if self.after < live.offset:
                 continue
@@ -52,6 +54,8 @@ class Following:
 
 class OneMessage:
     """A TaskStream of a direct answer (T032)."""
+
+    last = True
 
     def __init__(self, message: Message) -> None:
         self._update = update_of(message)
