@@ -1,6 +1,7 @@
 """Identity in front of the protocols: who calls, what they may do, and in which order that is found out (spec rest 3)."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import grpc.aio
@@ -14,6 +15,7 @@ from polyport.auth.jwt import JwtAuth
 from polyport.data.auth import Caller, Credentials
 from polyport.errors import AuthenticationFailed, Forbidden, LimitExceeded, Unauthenticated
 from polyport.ports.auth import Auth
+from polyport.protocols.evals.mount import Evals
 from polyport.protocols.guard import Guard
 from polyport.testing import ScriptedModel, connect
 from polyport.testing.connect import Client
@@ -216,6 +218,22 @@ async def test_authorization_of_ones_own_is_asked_with_the_app():
 
 
 # ---- the other protocols
+
+
+async def test_who_may_administer_may_not_read_what_users_said_by_way_of_an_evaluation(tmp_path: Path):
+    (tmp_path / "weather").mkdir()
+    callers = Keyed(tess=["testers"], alice=["testers", "users"])
+    roles = Roles([Role(name="testers", administer=True), Role(name="users")])
+    app = App(weather("hi"), auth=Auth(callers.auth, roles), protocols=["rest", Evals(root=tmp_path)])
+    async with connect(app) as client:
+        tess, alice = callers.headers("tess"), callers.headers("alice")
+        await create(client, "alice", alice)
+        await client.post("/run", json=run("alice"), headers=alice)
+        assert (await client.post("/apps/weather/eval_sets/set1", headers=tess)).status == 200
+        body = {"evalId": "case1", "userId": "alice", "sessionId": "s1"}
+        for headers, status in ((tess, 403), (alice, 200)):
+            answer = await client.post("/apps/weather/eval_sets/set1/add_session", json=body, headers=headers)
+            assert answer.status == status, answer.text
 
 
 BINDINGS = ["jsonrpc", "rest", "grpc"]
