@@ -7,4 +7,5 @@ pytest.register_assert_rewrite(
     "polyport.testing.artifact_suite",
     "polyport.testing.task_suite",
     "polyport.testing.push_suite",
+    "polyport.testing.trigger_suite",
 )
