@@ -1,5 +1,6 @@
 """`polyport serve --reload` as real processes: YAML and Python are taken over, a broken file keeps the old (FR-220)."""
 
+import os
 import shutil
 import signal
 import socket
@@ -116,6 +117,21 @@ def test_a_change_that_takes_the_guard_away_is_not_taken_over(tmp_path: Path):
         serving.says(r"the old agents stay in service", err=True)
         assert serving.err.find(r"everybody who reaches the port can act as any user")
         assert ask(serving, "GET", "/list-apps")[0] == 401
+
+
+def test_a_process_that_died_is_started_anew_and_sessions_stay(tmp_path: Path):
+    tools = 'import os\n\ndef process() -> int:\n    """Which process."""\n    return os.getpid()\n'
+    write({**bot("one", "process"), "bots/bot/tools.py": tools}, tmp_path)
+    with Serving("bots", "--reload", cwd=tmp_path) as serving:
+        create(serving, "s")
+        (first,) = responses(serving, "s", "process")
+        os.kill(first["result"], signal.SIGKILL)
+        serving.says(r"ended with code -9; starting it anew", err=True)
+        serving.says(r"reloaded$", err=True)
+        (second,) = responses(serving, "s", "process")
+        assert first != second
+        assert len(ask(serving, "GET", "/apps/bot/users/u/sessions/s")[1]["events"]) == 8
+        assert not list(tmp_path.rglob("*.pyc")), "bytecode would hide the second of two quick edits"
 
 
 def test_what_reload_cannot_do_is_said_at_start(tmp_path: Path, listener: socket.socket):

@@ -9,6 +9,7 @@ import logging
 import os
 import secrets
 import socket
+import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,6 +35,8 @@ log = logging.getLogger("polyport")
 
 LOOK_S = 0.25
 """How often the files are looked at."""
+TRIES = 100
+"""How often an old process is asked whether it still takes requests."""
 MAX_FILES = 20_000
 """How many are looked at."""
 SUFFIXES = frozenset({".py", ".yaml", ".yml", ".json", ".toml", ".md", ".txt", ".env"})
@@ -49,6 +52,8 @@ def sessions_kept(options: ServeOptions) -> Generator[None]:
     what cannot work."""
     if options.workers > 1:
         raise ConfigError("--reload is for one worker; leave out --workers")
+    sys.dont_write_bytecode = True  # what is edited twice in a second would be taken from the first edit's bytecode
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # the same for the processes that serve
     with TemporaryDirectory(prefix="polyport-") as folder:
         if options.db is None:
             options.db = f"sqlite:///{folder}/sessions.db"
@@ -133,13 +138,16 @@ class Reloader:
         if self._now is None:
             return FAILED
         ready()
+        ended = 0
         while not self._stop.wait(LOOK_S):
             self._old = [old for old in self._old if old.process.is_alive()]
             now = look(self._folders)
             if now != seen:
                 self._take_over(changed(seen, now))
-            elif not self._now.process.is_alive():
+                ended = 0
+            elif not self._now.process.is_alive() and self._now.pid != ended:
                 log.error("the server process ended with code %s; starting it anew", self._now.exitcode)
+                ended = self._now.pid or 0  # if that fails, the next try is after a change
                 self._take_over("")
             seen = now
         self._end()
@@ -149,15 +157,23 @@ class Reloader:
         new = self._started()
         if new is None:
             if not self._stop.is_set():
-                log.error("the old agents stay in service%s", f" (changed: {what})" if what else "")
+                stays = self._now is not None and self._now.process.is_alive()
+                state = "the old agents stay in service" if stays else "nothing is served until a file changes"
+                log.error("%s%s", state, f" (changed: {what})" if what else "")
             return
         if self._now is not None:
             self._now.retire()
             self._old.append(self._now)
-            while self._now.is_ready(0.1):
-                self._stop.wait(0.02)
+            self._until_it_takes_no_more(self._now)
         self._now = new
         log.info("reloaded%s", f": {what}" if what else "")
+
+    def _until_it_takes_no_more(self, old: Generation) -> None:
+        """So that whoever asks after the message is answered by the new agents. Code that blocks the event loop may hold this
+        up; then it is not waited for."""
+        for _ in range(TRIES):
+            if not old.is_ready(0.1) or self._stop.wait(0.02):
+                return
 
     def _started(self) -> Generation | None:
         """A generation that takes requests; None when it could not start, or the server is to stop."""
