@@ -133,7 +133,7 @@ def _range(source: str, *numbers: int | tuple[int, int]) -> list[str]:
 
 
 OPEN: dict[str, list[str]] = {
-    "launchers: issue 5": _range("rest", (124, 127)),
+    "launchers: issue 5": _range("rest", 124, 125, 127),
     "deployment: issue 5": ["FR-235"],
     "PostgreSQL and the cluster are later work": ["FR-049", *_range("T", (106, 108), 110)],
     "checkpoints hold no resume inputs, so there is nothing that could grow": ["FR-055"],
