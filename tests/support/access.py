@@ -26,6 +26,7 @@ from polyport.protocols.live.mount import Live
 from polyport.protocols.metrics.mount import Metrics
 from polyport.protocols.routes import Route
 from polyport.protocols.triggers.mount import Triggers
+from polyport.protocols.web.mount import Web
 from polyport.stores.memory import KeywordMemory, MemoryArtifacts, MemorySessions
 from polyport.stores.memory_tasks import MemoryTasks
 from polyport.stores.memory_triggers import MemoryTriggers
@@ -45,6 +46,7 @@ ROLES = Roles([Role(name="users", apps=("a",)), Role(name="admin", act_as=("*",)
 STRICT = Strict()
 
 _SIGNER = new_key("k1")
+_PAGE = Path(__file__).parent / "page"
 
 
 def protocols(folder: Path) -> list[Any]:
@@ -62,6 +64,7 @@ def protocols(folder: Path) -> list[Any]:
         Metrics(),
         Triggers(),
         Evals(root=folder),
+        Web(root=_PAGE),
     ]
 
 
@@ -276,7 +279,15 @@ class World:
         past = {**run, "sessionId": "s1", "newMessage": {"parts": [{"text": CANARY}]}}
         event = (await self._post("/run", past))[-1]["id"]
         started = await self._post("/run?detach=true", run)
-        self.params = {"app": "a", "user": "alice", "session": "s1", "name": "note.txt", "version": "1", "config": "p"}
+        self.params = {
+            "app": "a",
+            "user": "alice",
+            "session": "s1",
+            "name": "note.txt",
+            "version": "1",
+            "config": "p",
+            "path": "index.html",
+        }
         self.params |= {"event": event, "tenant": "t", "run": started["invocationId"]}
         await self._waits()
         for prefix in ("", "/t"):
