@@ -136,7 +136,6 @@ OPEN: dict[str, list[str]] = {
     "launchers: issue 5": _range("rest", 124, 125, 127),
     "deployment: issue 5": ["FR-235"],
     "PostgreSQL and the cluster are later work": ["FR-049", *_range("T", (106, 108), 110)],
-    "checkpoints hold no resume inputs, so there is nothing that could grow": ["FR-055"],
 }
 """Why an id has no test yet -> the ids."""
 
