@@ -165,12 +165,16 @@ async def test_the_environment_says_the_same_also_from_a_file_beside_the_agent(
 # ---- an App of the user's own
 
 
-async def test_an_app_keeps_its_own_auth_whatever_guard_it_is_served_behind(bot: Path):
+async def test_an_app_keeps_its_own_auth_whatever_guard_it_is_served_behind(
+    bot: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
     (bot / "agent.py").write_text(AGENT + OWN)
+    monkeypatch.setenv("POLYPORT_AUTH", "iap:x")
     app = served(bot, guard=Guard(bind_host="127.0.0.1"))
     assert await status(app, host="localhost") == 401
     assert await status(app, host="localhost", x_user="ann") == 200
     assert await status(app, host="evil.test", x_user="ann") == 403
+    assert "POLYPORT_AUTH is not used" in caplog.text
     for flag in ("--auth", "--authorize", "--trusted-proxy-cidr"):
         with pytest.raises(ConfigError, match=flag):
             served(bot, auth=["iap:x"], given=(flag,))

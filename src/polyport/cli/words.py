@@ -1,5 +1,7 @@
 """From the words of a command to an App. Used by the commands `run`, `serve` and `check`."""
 
+import logging
+import os
 from collections.abc import Collection, Sequence
 
 from polyport.app import App
@@ -9,6 +11,8 @@ from polyport.data.limits import Limits
 from polyport.errors import ConfigError
 from polyport.protocols.guard import Guard
 from polyport.protocols.parts import Mountable
+
+log = logging.getLogger("polyport")
 
 LIMITS = ("--on-busy", "--history-window", "--sse-timeout", "--grace")
 PROTOCOLS = ("--a2a", "--grpc-port", "--push", "--mcp")
@@ -44,6 +48,8 @@ def make_app(
         )
     if guard is not None and not own_guard:
         found.asgi.guard = guard
+    if identity is not None and own_auth is not None and os.environ.get("POLYPORT_AUTH"):
+        log.warning("POLYPORT_AUTH is not used: %s is an App with auth of its own", words[0])
     auth = identity.made() if identity is not None and own_auth is None else own_auth
     if auth is not None:
         found.asgi.guard = found.asgi.guard.behind(auth)
