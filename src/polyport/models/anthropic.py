@@ -30,7 +30,6 @@ LINGER_S = 0.25
 """How long to wait for the end of a stream whose answer is whole, so that the connection can be used again."""
 
 _BUSY = frozenset({"overloaded_error", "rate_limit_error", "api_error", "timeout_error"})
-_SECRET_WORDS = ("auth", "key", "token", "cookie")
 
 
 class AnthropicModel:
@@ -121,13 +120,9 @@ class AnthropicModel:
 
     def _told(self, error: ModelError, headers: dict[str, str]) -> ModelError:
         """`error` with the provider's own code, and without any secret that we sent."""
-        text = str(error)
-        for name, value in {**self._http.headers, **headers}.items():
-            secret = value.removeprefix("Bearer ").strip()
-            if len(secret) >= 8 and any(word in name for word in _SECRET_WORDS):
-                text = text.replace(secret, "***")
-        code = error.code or error_code(text)
-        return ModelError(text, http_status=error.http_status, code=code, retry_after_s=error.retry_after_s)
+        told = self._http.struck(error, headers)
+        told.code = told.code or error_code(str(told))
+        return told
 
     async def aclose(self) -> None:
         await self._http.aclose()

@@ -36,13 +36,7 @@ class GeminiHttp(Http):
         except (TimeoutError, aiohttp.ClientError):
             body = b""
         plain = await super()._refused(response)
-        error = read_error(plain.http_status, body, plain.retry_after_s)
-        return ModelError(
-            self._clean(str(error)),
-            http_status=error.http_status,
-            code=error.code,
-            retry_after_s=error.retry_after_s,
-        )
+        return read_error(plain.http_status, body, plain.retry_after_s)
 
 
 class GeminiModel:

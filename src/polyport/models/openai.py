@@ -84,7 +84,7 @@ class OpenAIModel:
                 refused = error.http_status in (400, 422) and not decoder.started
                 other = simpler(dialect, body, _complaint(error)) if refused else None
                 if other is None:
-                    raise _clean(error, {**self._http.headers, **headers}) from None
+                    raise self._http.struck(error, headers) from None
                 dialect = other
             else:
                 self._learn(schema, dialect)
@@ -127,16 +127,6 @@ class OpenAIModel:
                 self._schemas.clear()
             self._schemas[schema] = dialect
         self.dialect = replace(self.dialect, stream_usage=dialect.stream_usage, max_tokens=dialect.max_tokens)
-
-
-def _clean(error: ModelError, headers: dict[str, str]) -> ModelError:
-    """The error without any secret that went out in a header (FR-023)."""
-    text = str(error)
-    for name, value in headers.items():
-        secret = value.removeprefix("Bearer ").strip()
-        if len(secret) >= 8 and any(word in name.lower() for word in ("auth", "key", "token", "cookie")):
-            text = text.replace(secret, "***")
-    return ModelError(text, http_status=error.http_status, code=error.code, retry_after_s=error.retry_after_s)
 
 
 def _complaint(error: ModelError) -> str:
