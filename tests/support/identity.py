@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import anyio
 from aiohttp import web
 from joserfc import jwk, jwt
 from joserfc.jws import JWSRegistry
@@ -68,7 +69,7 @@ def carrying(token: str) -> Credentials:
 @dataclass
 class Issuer:
     """An issuer of tokens. `claims` are those of a good token, `key` signs; `asked` counts what was fetched, by path; `down`
-    answers everything with 503."""
+    answers everything with 503. While `held` is set an answer waits for it, and `arrived` tells that a question is there."""
 
     clock: Clock = field(default_factory=Clock)
     url: str = "https://issuer.test"
@@ -77,6 +78,8 @@ class Issuer:
     asked: dict[str, int] = field(default_factory=dict[str, int])
     down: bool = False
     discovery: dict[str, Any] = field(default_factory=dict[str, Any])
+    held: anyio.Event | None = None
+    arrived: anyio.Event = field(default_factory=anyio.Event)
 
     def __post_init__(self) -> None:
         self.public = self.public or [self.key]
@@ -111,6 +114,9 @@ class Issuer:
 
         async def answer(request: web.Request) -> web.StreamResponse:
             served.asked[request.path] = served.asked.get(request.path, 0) + 1
+            served.arrived.set()
+            if served.held is not None:
+                await served.held.wait()
             if served.down:
                 return web.Response(status=503)
             if request.path == "/keys":

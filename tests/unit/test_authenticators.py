@@ -362,6 +362,18 @@ async def test_many_callers_at_once_cost_the_issuer_one_question():
         assert len(found) == 20 and issuer.asked == {"/keys": 1}
 
 
+async def test_a_caller_that_leaves_while_keys_are_fetched_keeps_nobody_out():
+    async with Issuer().serving() as issuer:
+        auth = jwt(issuer, jwks=f"{issuer.url}/keys")
+        issuer.held = anyio.Event()
+        async with anyio.create_task_group() as group:
+            group.start_soon(auth.authenticate, carrying(issuer.token()))
+            await issuer.arrived.wait()
+            group.cancel_scope.cancel()
+        issuer.held.set()
+        assert await user_of(auth, carrying(issuer.token())) == "alice"
+
+
 async def test_rest_77_an_issuer_that_is_down_is_its_own_failure_unless_a_kept_key_does(
     caplog: pytest.LogCaptureFixture,
 ):
@@ -421,6 +433,9 @@ async def test_a_function_of_ones_own_sync_or_async_gives_a_caller_or_a_name():
         assert await FunctionAuth(function).authenticate(credentials()) is None
     assert await FunctionAuth(None).authenticate(credentials(x_user="alice")) is None
     assert await refused(FunctionAuth(sync), credentials(x_user="")), "an empty name is nobody's"
+    wrong: Any = lambda given: {"user": "alice"}  # noqa: E731
+    with pytest.raises(TypeError, match="not a dict"):
+        await FunctionAuth(wrong).authenticate(credentials())
 
 
 class Down:

@@ -35,7 +35,13 @@ class FunctionAuth:
             found = await anyio.to_thread.run_sync(self._function, credentials)
         if inspect.isawaitable(found):
             found = await found
-        return Caller(sane_user(found)) if isinstance(found, str) else found
+        if isinstance(found, Caller | None):
+            return found
+        if isinstance(found, str):
+            return Caller(sane_user(found))
+        raise TypeError(
+            f"the function of FunctionAuth must give a Caller, its user id or None, not a {type(found).__name__}"
+        )
 
 
 class AnyOf:

@@ -97,19 +97,21 @@ class Keys:
     async def _refresh(self) -> None:
         """Fetch the keys, unless somebody did a moment ago. A failure is logged and noted."""
         async with self._lock:
-            now = self._seams.clock()
-            if now - self._tried < GAP_S:
+            now, before = self._seams.clock(), self._tried
+            if now - before < GAP_S:
                 return
             self._tried = now
             try:
                 if not self._url:
                     self._url = await self._discover()
                 self._keys = _read(await fetch(self._url))
+                self._failed, self._fetched = False, now
             except Exception as error:  # noqa: BLE001  whatever an issuer does wrong, the keys that are there stay
                 self._failed = True
                 log.error("the keys of %s cannot be had: %s: %s", self._issuer, type(error).__name__, error)
-            else:
-                self._failed, self._fetched = False, now
+            except BaseException:
+                self._tried = before  # broken off because the caller left, so the next one may ask
+                raise
 
     async def _discover(self) -> str:
         found = await fetch(f"{self._issuer.rstrip('/')}/.well-known/openid-configuration")

@@ -28,7 +28,7 @@ ALGORITHMS = (
     *("ES256", "ES384", "ES512", "Ed25519", "EdDSA"),
 )
 """Signatures by public keys. A shared secret or no signature is never one of them."""
-KEPT = 10_000
+KEPT = 4096
 """How many verified tokens are kept."""
 KEEP_S = 300.0
 """How long: a key that the issuer has withdrawn must not live on in them."""

@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection
 
 from polyport.data.auth import ANONYMOUS, Caller, Credentials
-from polyport.errors import AuthenticationFailed, BadRequest, Forbidden, PolyportError, Unauthenticated
+from polyport.errors import AuthenticationFailed, BadRequest, Forbidden, LimitExceeded, Unauthenticated
 from polyport.ports.auth import Auth
 from polyport.protocols.http import Header, Request
 from polyport.protocols.limits import CallerLimits
@@ -101,7 +101,7 @@ class Guard:
         except Unauthenticated as error:
             error.challenge = error.challenge or authenticator.challenge
             raise
-        except PolyportError:
+        except (Forbidden, LimitExceeded, AuthenticationFailed):
             raise
         except Exception as error:
             log.error("request %s: the authenticator failed", request.id, exc_info=error)
