@@ -232,6 +232,12 @@ DIVERGENCES: dict[str, tuple[str, str, str]] = {
         "Strict comes with it; App(auth=Auth(authenticator, Open())) or --authorize open says otherwise",
         "secure by default, DESIGN section 5",
     ),
+    "rest section 3.1": (
+        "a body is decoded before authorization",
+        "after it where the path names the user; before it where the body does",
+        "the body of a stranger is not read",
+    ),
+    "rest section 3.2": ("a header with a user is believed", "from named proxies only", "rest section 11.2"),
     "rest-98": ("artifact names may hold a slash in Python", "400", "FR-007"),
     "rest-108": ("500 for a session that is missing", "404", "rest section 6.2, TARGET"),
     "rest-109": ("500 text/plain for an unknown method", "400, JSON", "rest section 6.2, TARGET"),
