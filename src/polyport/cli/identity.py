@@ -74,16 +74,22 @@ class Identity(Struct, frozen=True, kw_only=True):
 def check_open(app: App, host: str, insecure: bool) -> None:
     """ConfigError for an app without authentication on an address that others can reach, unless that is wanted (spec rest
     11.1, FR-195)."""
-    guard = app.asgi.guard
-    asks = guard.auth is not None or type(guard).admit is not Guard.admit
-    if asks or is_loopback(host):
-        return
-    if not insecure:
+    if not insecure and _is_open(app, host):
         raise ConfigError(
             f"on {host} without authentication everybody who reaches the port can act as any user: add --auth (see polyport "
             "serve --help), or --insecure if nobody else can reach it"
         )
-    log.warning("listening on %s without authentication: everybody who reaches this port can act as any user", host)
+
+
+def warn_if_open(app: App, host: str) -> None:
+    """Log what `--insecure` means."""
+    if _is_open(app, host):
+        log.warning("listening on %s without authentication: everybody who reaches this port can act as any user", host)
+
+
+def _is_open(app: App, host: str) -> bool:
+    guard = app.asgi.guard
+    return guard.auth is None and type(guard).admit is Guard.admit and not is_loopback(host)
 
 
 def _authenticator(word: str, proxies: list[str]) -> Authenticator:

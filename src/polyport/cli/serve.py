@@ -22,7 +22,7 @@ from msgspec import Struct
 from polyport.app import App
 from polyport.cli.banner import LOOPBACK, banner
 from polyport.cli.ending import die_of, leave, mute_stdout
-from polyport.cli.identity import Identity, check_open
+from polyport.cli.identity import Identity, check_open, warn_if_open
 from polyport.cli.logs import configure
 from polyport.cli.words import make_app
 from polyport.config.text import count
@@ -184,7 +184,7 @@ def _serve(options: ServeOptions) -> int:
             print(text, flush=True)
         except BrokenPipeError:  # nobody reads it, and the server is not for its banner
             mute_stdout()
-        check_open(app, options.host, insecure=True)  # the warning, where it is seen
+        warn_if_open(app, options.host)
 
     if options.reload:
         from polyport.cli.reload import reload_forever  # as above
