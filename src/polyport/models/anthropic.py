@@ -13,7 +13,7 @@ import anyio
 
 from polyport.data.model import ModelRequest, ModelResponse
 from polyport.errors import ConfigError, ModelError, TooLarge
-from polyport.models.http import Http, Retry
+from polyport.models.http import Endpoint, Http, Retry
 from polyport.ports.model import OnPartial
 from polyport.wire.anthropic import AnthropicDecoder, decode_response, encode_request, error_code, max_tokens
 from polyport.wire.sse import SseDecoder, SseEvent
@@ -33,7 +33,7 @@ _BUSY = frozenset({"overloaded_error", "rate_limit_error", "api_error", "timeout
 
 
 class AnthropicModel:
-    """The model `name` of the provider.
+    """The model `name` of the provider, or of a cloud: `base_url` may be a Vertex (models/vertex) or Bedrock (models/bedrock).
 
     `api_key` defaults to the environment's ANTHROPIC_API_KEY; ConfigError when there is neither a key nor an `x-api-key` or
     `authorization` in `headers`. `http`, when given, brings its own base URL and retries. `schema_with_tools=False` is for
@@ -45,7 +45,7 @@ class AnthropicModel:
         name: str,
         *,
         api_key: str | None = None,
-        base_url: str = "https://api.anthropic.com",
+        base_url: str | Endpoint = "https://api.anthropic.com",
         headers: Mapping[str, str] | None = None,
         retry: Retry | None = None,
         http: Http | None = None,
@@ -53,9 +53,11 @@ class AnthropicModel:
     ) -> None:
         self._name = name
         self._schema_with_tools = schema_with_tools
-        http = http or Http(base_url.rstrip("/").removesuffix("/v1"), retry=retry or Retry(), timeout_s=3600)
+        if isinstance(base_url, str):
+            base_url = base_url.rstrip("/").removesuffix("/v1")
+        http = http or Http(base_url, retry=retry or Retry(), timeout_s=3600)
         given = {k.lower(): v for k, v in {**http.headers, **(headers or {})}.items()}
-        if not given.keys() & {"x-api-key", "authorization"}:
+        if not http.cloud_without(api_key) and not given.keys() & {"x-api-key", "authorization"}:
             given["x-api-key"] = _key(api_key, name)
         self._http = dataclasses.replace(http, headers={"anthropic-version": VERSION, **given})
 

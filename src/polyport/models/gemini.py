@@ -14,7 +14,8 @@ import aiohttp
 
 from polyport.data.model import ModelRequest, ModelResponse
 from polyport.errors import BadRequest, ConfigError, ModelError
-from polyport.models.http import Http, Retry
+from polyport.models.http import Endpoint, Http, Retry
+from polyport.models.vertex import Vertex, wanted
 from polyport.ports.model import OnPartial
 from polyport.wire.gemini import GeminiStream, read_answer, read_error
 from polyport.wire.gemini_request import encode_request, path
@@ -42,6 +43,9 @@ class GeminiHttp(Http):
 class GeminiModel:
     """A Gemini model by name, such as `gemini-flash-latest`; see `ports.model.Model`.
 
+    `base_url` is an address or a Vertex (models/vertex), by default the Gemini API; or Vertex() when the environment says so by
+    GOOGLE_GENAI_USE_VERTEXAI, as for google-genai.
+
     `api_key` defaults to GEMINI_API_KEY or GOOGLE_API_KEY; ConfigError when there is neither, nor a key or authorization
     in `headers`. With `http`, its base URL, headers, retries and clock are used.
     """
@@ -51,7 +55,7 @@ class GeminiModel:
         name: str,
         *,
         api_key: str | None = None,
-        base_url: str = BASE_URL,
+        base_url: str | Endpoint | None = None,
         headers: Mapping[str, str] | None = None,
         retry: Retry | None = None,
         http: Http | None = None,
@@ -61,10 +65,17 @@ class GeminiModel:
         except BadRequest as error:
             raise ConfigError(str(error)) from None
         self._name = name
+        if base_url is None:
+            base_url, api_key = (Vertex(api_key=api_key), None) if wanted() and not http else (BASE_URL, api_key)
         http = http or Http(base_url, retry=retry or Retry())
+        cloud = http.cloud_without(api_key)
+        self._schema_from = 2 if cloud else 3
+        sent = _headers({**http.headers, **(headers or {})})
+        if not cloud and (api_key or not sent.keys() & {"x-goog-api-key", "authorization"}):
+            sent["x-goog-api-key"] = (api_key or "").strip() or _key_from_environment(name)
         self._http = GeminiHttp(
             base_url=http.base_url,
-            headers=_headers({**http.headers, **(headers or {})}, api_key, name),
+            headers=sent,
             retry=http.retry,
             timeout_s=http.timeout_s,
             idle_timeout_s=http.idle_timeout_s,
@@ -78,15 +89,24 @@ class GeminiModel:
 
     @property
     def schema_with_tools(self) -> bool:
-        """The Gemini API takes a response schema beside functions from Gemini 3 on; a name without a number may be older."""
+        """The Gemini API takes a response schema beside functions from Gemini 3 on, Vertex from Gemini 2 on (spec core 3.5); a
+        name without a number may be older."""
         found = re.match(r"(?:models/)?gemini-(\d+)", self._name)
-        return found is not None and int(found[1]) >= 3
+        return found is not None and int(found[1]) >= self._schema_from
 
     async def generate(self, request: ModelRequest, on_partial: OnPartial | None = None) -> ModelResponse:
         """See `ports.model.Model`. BadRequest for a part that the API cannot take (a wildcard media type, say)."""
         body = encode_request(request)
         where = path(request.model or self._name, stream=on_partial is not None)
         headers = {k.lower(): v for k, v in request.config.headers.items()}
+        try:
+            return await self._asked(where, body, headers, on_partial)
+        except ModelError as error:
+            raise self._http.struck(error, headers) from None
+
+    async def _asked(
+        self, where: str, body: bytes, headers: dict[str, str], on_partial: OnPartial | None
+    ) -> ModelResponse:
         if on_partial is None:
             return read_answer(await self._http.post(where, body, headers), self._http.seams.new_id)
         reader = GeminiStream(self._http.seams.new_id)
@@ -102,12 +122,10 @@ class GeminiModel:
         await self._http.aclose()
 
 
-def _headers(given: Mapping[str, str], api_key: str | None, name: str) -> dict[str, str]:
-    """`given` in lower case, with the key, and with our name added to the client header."""
+def _headers(given: Mapping[str, str]) -> dict[str, str]:
+    """`given` in lower case, with our name added to the client header."""
     out = {k.lower(): v for k, v in given.items()}
     out["x-goog-api-client"] = " ".join(v for v in (out.get("x-goog-api-client"), _CLIENT) if v)
-    if api_key or not out.keys() & {"x-goog-api-key", "authorization"}:
-        out["x-goog-api-key"] = (api_key or "").strip() or _key_from_environment(name)
     return out
 
 

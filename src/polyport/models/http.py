@@ -16,7 +16,7 @@ import aiohttp
 import anyio
 from yarl import URL
 
-from polyport.errors import ModelError
+from polyport.errors import ConfigError, ModelError
 from polyport.seams import REAL, Seams
 
 RETRYABLE = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
@@ -103,6 +103,13 @@ class Http:
     @property
     def endpoint(self) -> Endpoint:
         return Plain(self.base_url) if isinstance(self.base_url, str) else self.base_url
+
+    def cloud_without(self, api_key: str | None) -> bool:
+        """Whether the endpoint signs in by itself. ConfigError when there is an `api_key` beside it."""
+        cloud = not isinstance(self.base_url, str)
+        if cloud and api_key:
+            raise ConfigError(f"{self.base_url!r} signs in by itself: give the api_key to it, not to the model")
+        return cloud
 
     async def post(self, path: str, body: bytes, headers: dict[str, str] | None = None) -> bytes:
         """The body of a 2xx answer. ModelError otherwise, its message made from at most 2000 characters of the body."""

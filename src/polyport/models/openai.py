@@ -14,7 +14,7 @@ from msgspec import structs
 from polyport.codec import encode
 from polyport.data.model import ModelRequest, ModelResponse
 from polyport.errors import ConfigError, ModelError
-from polyport.models.http import Http, Retry
+from polyport.models.http import Endpoint, Http, Retry
 from polyport.ports.model import OnPartial
 from polyport.wire.openai import OFFICIAL, Dialect, Json, encode_request, simpler
 from polyport.wire.openai_answer import AnswerDecoder, decode_answer
@@ -26,11 +26,12 @@ _LINGER_S = 1.0
 
 
 class OpenAIModel:
-    """The model `name` of the server at `base_url` (with its `/v1`).
+    """The model `name` of the server at `base_url` (with its `/v1`), or the deployment `name` of an Azure (models/azure).
 
     Without `api_key`, OPENAI_API_KEY is used for OpenAI's own server, and only for that; ConfigError when it is not set. Other
     servers get a key only if it is given. `dialect` says what the server can do; by default that of OpenAI for its own
-    server, else a careful one. `headers` go with every request. With `http`, its base URL, retries and clock are used.
+    server and for Azure, else a careful one. `headers` go with every request. With `http`, its base URL, retries and clock are
+    used.
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class OpenAIModel:
         name: str,
         *,
         api_key: str | None = None,
-        base_url: str = OFFICIAL_URL,
+        base_url: str | Endpoint = OFFICIAL_URL,
         dialect: Dialect | None = None,
         headers: dict[str, str] | None = None,
         retry: Retry | None = None,
@@ -46,7 +47,8 @@ class OpenAIModel:
     ) -> None:
         self._name = name
         self._http = http or Http(base_url, retry=retry or Retry())
-        official = self._http.base_url.rstrip("/") == OFFICIAL_URL
+        official = self._http.endpoint.address.rstrip("/") == OFFICIAL_URL
+        cloud = self._http.cloud_without(api_key)
         self._headers = dict(headers or {})
         has_own = any(key.lower() == "authorization" for key in (*self._http.headers, *self._headers))
         if official and not api_key and not has_own:
@@ -57,7 +59,7 @@ class OpenAIModel:
                 )
         if api_key:
             self._headers["Authorization"] = f"Bearer {api_key.strip()}"
-        self.dialect = dialect or (OFFICIAL if official else Dialect())
+        self.dialect = dialect or (OFFICIAL if official or cloud else Dialect())
         self._schemas: dict[bytes, Dialect] = {}
 
     @property

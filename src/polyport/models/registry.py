@@ -29,6 +29,9 @@ FORMS = (
     ("gpt-NAME, o3, openai/NAME", "set OPENAI_API_KEY, and OPENAI_BASE_URL for a server that speaks its API"),
     ("claude-NAME, anthropic/NAME", "set ANTHROPIC_API_KEY"),
     ("ollama/NAME", "OLLAMA_HOST if it is not on this machine"),
+    ("vertex/gemini-NAME, vertex/claude-NAME", "GOOGLE_CLOUD_PROJECT, GOOGLE_CLOUD_LOCATION; polyport[vertex]"),
+    ("bedrock/anthropic.claude-NAME", "AWS_REGION and credentials of AWS; polyport[bedrock]"),
+    ("azure/DEPLOYMENT", "AZURE_OPENAI_ENDPOINT, and AZURE_OPENAI_API_KEY or polyport[azure]"),
     ("vllm/NAME, llamacpp/NAME, lmstudio/NAME", "VLLM_BASE_URL, LLAMACPP_BASE_URL, LMSTUDIO_BASE_URL if not the usual"),
 )
 """The built-in forms and what each needs."""
@@ -40,7 +43,7 @@ LOCAL = {
 }
 """Where servers of the OpenAI API listen by default."""
 
-_FAMILIES = ("demo", "gemini", "openai", "gpt", "anthropic", "claude", "ollama", *LOCAL)
+_FAMILIES = ("demo", "gemini", "openai", "gpt", "anthropic", "claude", "ollama", "vertex", "bedrock", "azure", *LOCAL)
 
 
 class _Entry(Struct, frozen=True):
@@ -132,6 +135,35 @@ def _anthropic(spec: str, **options: Any) -> Model:
     return AnthropicModel(spec.removeprefix("anthropic/"), **options)
 
 
+def _vertex(spec: str, **options: Any) -> Model:
+    """Claude by its name; all others are asked as Gemini."""
+    from polyport.models.vertex import Vertex
+
+    name = spec.removeprefix("vertex/")
+    where = Vertex(api_key=options.pop("api_key", None), base_url=options.pop("base_url", None))
+    return (_anthropic if name.startswith("claude") else _gemini)(name, base_url=where, **options)
+
+
+def _bedrock(spec: str, **options: Any) -> Model:
+    from polyport.models.bedrock import Bedrock
+
+    name = spec.removeprefix("bedrock/")
+    if "anthropic." not in name and not name.startswith("arn:"):
+        raise ConfigError(
+            f"{name!r} is no Claude model: Bedrock is asked for those only, as bedrock/anthropic.claude-NAME"
+        )
+    where = Bedrock(api_key=options.pop("api_key", None), base_url=options.pop("base_url", None))
+    return _anthropic(name, base_url=where, **options)
+
+
+def _azure(spec: str, **options: Any) -> Model:
+    from polyport.models.azure import Azure
+    from polyport.models.openai import OpenAIModel
+
+    where = Azure(options.pop("base_url", None), api_key=options.pop("api_key", None))
+    return OpenAIModel(spec.removeprefix("azure/"), base_url=where, **options)
+
+
 def _ollama(spec: str, **options: Any) -> Model:
     from polyport.models.openai import OpenAIModel
 
@@ -171,6 +203,9 @@ _BUILT_IN: dict[str, Factory] = {
     r"gemini/.+|gemini-.+": _gemini,
     r"openai/.+|gpt-.+|chatgpt-.+|o[1-9](?:-.+)?": _openai,
     r"anthropic/.+|claude-.+": _anthropic,
+    r"vertex/.+": _vertex,
+    r"bedrock/.+": _bedrock,
+    r"azure/.+": _azure,
     r"ollama/.+": _ollama,
     r"(?:vllm|llamacpp|lmstudio)/.+": _local,
 }
