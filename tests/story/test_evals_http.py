@@ -84,6 +84,39 @@ async def test_bad_eval_sets_are_refused(tmp_path: Path):
     assert not (tmp_path / "nobody").exists()
 
 
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", OLD + "/{}"),
+        ("GET", f"{DEV}/eval_results/{{}}"),
+        ("GET", f"{DEV}/tests/{{}}"),
+        ("PUT", f"{DEV}/tests/{{}}"),
+    ],
+)
+async def test_a_name_too_long_for_a_file_is_400(tmp_path: Path, method: str, path: str):
+    body = {"json": {"session_data": {}}} if method == "PUT" else {}
+    async with evals_served(tmp_path) as client:
+        assert "too long" in await refused(client, method, path.format("%C3%A9" * 150), 400, **body)
+
+
+async def test_a_set_of_very_many_cases_is_checked_at_once(tmp_path: Path):
+    cases = [{"eval_id": f"c{n}", "conversation": []} for n in range(60_000)]
+    async with evals_served(tmp_path) as client:
+        twice = [*cases, cases[7]]
+        said = await refused(client, "POST", NEW, 400, json={"eval_set": {"eval_set_id": "s1", "eval_cases": twice}})
+        assert "two cases have the evalId 'c7'" in said
+
+
+async def test_the_result_of_a_set_with_the_longest_id_is_kept(tmp_path: Path):
+    set_id = "s" * 200
+    written(tmp_path / "weather", eval_set(PARIS, id=set_id))
+    async with evals_served(tmp_path) as client:
+        ran = await ok(client, "POST", f"{NEW}/{set_id}/run", json={"eval_metrics": [TRAJECTORY]})
+        assert [r["finalEvalStatus"] for r in ran["runEvalResults"]] == [1]
+        (kept,) = await ok(client, "GET", f"{DEV}/eval_results")
+        assert (await ok(client, "GET", f"{DEV}/eval_results/{kept}"))["evalSetId"] == set_id
+
+
 @pytest.mark.parametrize("base", [f"{OLD}/s1/evals", f"{NEW}/s1/eval-cases", "/apps/weather/eval_sets/s1/evals"])
 async def test_cases_are_listed_read_replaced_and_deleted(tmp_path: Path, base: str):
     file = written(tmp_path / "weather", {**eval_set(PARIS, case("b"), {**case("a"), "future": 1}), "other": [1]})

@@ -4,6 +4,7 @@ Read from files and from the eval routes, in camelCase and snake_case; written a
 snake_case, all below in camelCase. Made and compared by the rest of the package. Does no I/O.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -182,7 +183,7 @@ def read_case(raw: Any) -> EvalCase:
 def checked_set(found: EvalSet) -> EvalSet:
     """BadRequest for a case without a conversation, or two of one id."""
     ids = [checked_case(case).eval_id for case in found.eval_cases]
-    twice = next((id for id in ids if ids.count(id) > 1), None)
+    twice = next((id for id, times in Counter(ids).items() if times > 1), None)
     if twice is not None:
         raise BadRequest(f"two cases have the evalId {twice!r}")
     return found

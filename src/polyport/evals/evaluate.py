@@ -30,6 +30,8 @@ from polyport.ports.model import Model
 from polyport.wire.adk import session_shape
 
 MAX_RUNS, MAX_PARALLEL = 1000, 64
+MAX_ID = 150
+"""How many characters of the names of app and set are in the id of a result, which is the name of a file."""
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -103,7 +105,7 @@ def _pick(sets: Sequence[EvalSet], wanted: Collection[str]) -> list[tuple[EvalSe
 
 
 def _set_result(app: str, found: EvalSet, results: list[EvalCaseResult], now: float) -> EvalSetResult:
-    id = re.sub(r"[^\w.-]", "_", f"{app}_{found.eval_set_id}_{now}")
+    id = re.sub(r"[^\w.-]", "_", f"{f'{app}_{found.eval_set_id}'[:MAX_ID]}_{now}", flags=re.ASCII)
     return EvalSetResult(
         eval_set_result_id=id,
         eval_set_result_name=id,

@@ -24,6 +24,8 @@ from polyport.evals.results import EvalSetResult
 SET, RESULT, TEST = ".evalset.json", ".evalset_result.json", ".json"
 _SET_ID = re.compile(r"[a-zA-Z0-9_]{1,200}")
 _NAME = re.compile(r"[^/\\\x00-\x1f\x7f]{1,200}")
+_NAME_BYTES = 200
+"""File systems count bytes; with an ending, a name must stay below 255."""
 
 
 class CorruptFile(PolyportError):
@@ -34,6 +36,8 @@ def bare(name: str, what: str) -> str:
     """`name` if it can only be that of a file directly inside a folder. BadRequest."""
     if not _NAME.fullmatch(name) or name.startswith(".") or name != name.strip():
         raise BadRequest(f"{what} {name[:100]!r} must be the bare name of a file, not a path", what)
+    if len(name.encode("utf-8", "replace")) > _NAME_BYTES:
+        raise BadRequest(f"{what} {name[:100]!r} is longer than {_NAME_BYTES} bytes, too long for a file", what)
     return name
 
 
