@@ -24,6 +24,7 @@ def page(tmp_path: Path) -> Path:
     (root / "assets" / "logo.svg").write_text("<svg/>")
     (root / "assets" / "mod.wasm").write_bytes(b"\0asm")
     (tmp_path / "secret.txt").write_text("secret")
+    (root / "angular-material.css").write_text("a{}")
     (root / "leak.txt").symlink_to(tmp_path / "secret.txt")
     return root
 
@@ -52,6 +53,8 @@ async def test_files_have_their_types_and_their_time_in_caches(page: Path) -> No
         script = await client.get("/ui/main-AB12CD34.js")
         assert (script.text, script.headers["content-type"]) == ("start()", "text/javascript; charset=utf-8")
         assert "immutable" in script.headers["cache-control"]
+        named = await client.get("/ui/angular-material.css")
+        assert named.headers["cache-control"] == "no-cache", "a word is no hash"
         logo = await client.get("/dev-ui/assets/logo.svg")
         assert (logo.headers["content-type"], logo.headers["cache-control"]) == ("image/svg+xml", "no-cache")
         assert (await client.get("/ui/assets/mod.wasm")).headers["content-type"] == "application/wasm"
@@ -72,6 +75,9 @@ async def test_files_have_their_types_and_their_time_in_caches(page: Path) -> No
         "/ui/%2e%2e/secret.txt",
         "/ui/..%2fsecret.txt",
         "/ui/assets/none.css",
+        "/ui/" + "%C3%A9" * 200 + ".js",
+        "/ui/%00.js",
+        "/ui/" + "deep/" * 1500 + "x.js",
     ],
 )
 async def test_nothing_outside_the_folder_is_served_and_what_is_missing_is_404(page: Path, path: str) -> None:

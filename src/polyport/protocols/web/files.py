@@ -4,6 +4,7 @@ Used by the mount. Files are read when asked for, in a worker thread; nothing is
 """
 
 import mimetypes
+import os
 import re
 from pathlib import Path
 from typing import NamedTuple
@@ -23,7 +24,8 @@ _TYPES = {
     ".webmanifest": "application/manifest+json",
 }
 """Kept here, for what a machine thinks of these differs."""
-_HASHED = re.compile(r"[-.][A-Za-z0-9_]{8,}\.[a-z0-9]+$")
+_HASHED = re.compile(r"[-.](?=[a-z_]*[A-Z0-9])[A-Za-z0-9_]{8,}\.[a-z0-9]+$")
+"""A word alone (`angular-material.css`) is no hash: it stays the same when the file changes."""
 _BASE = re.compile(rb"<base\s+href=\"[^\"]*\"\s*/?>")
 
 
@@ -40,7 +42,7 @@ def read(root: Path, name: str) -> Found:
     if not name or ("." not in name.rsplit("/", 1)[-1]):
         return Found((root / "index.html").read_bytes(), _TYPES[".html"], False)
     path = (root / name).resolve()
-    if not path.is_relative_to(root) or not path.is_file():
+    if not path.is_relative_to(root) or not os.path.isfile(path):  # noqa: PTH113  a name too long for a file is none, too
         raise NotFound(f"the page has no file {name[:200]!r}")
     kind = _TYPES.get(path.suffix.lower()) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
     return Found(path.read_bytes(), kind, bool(_HASHED.search(path.name)))
@@ -48,4 +50,4 @@ def read(root: Path, name: str) -> Found:
 
 def based(index: bytes, base: str) -> bytes:
     """The index with its base address, so that a link deep into the page finds the files."""
-    return _BASE.sub(f'<base href="{base}">'.encode(), index, count=1)
+    return _BASE.sub(lambda _: f'<base href="{base}">'.encode(), index, count=1)
