@@ -25,7 +25,7 @@ OPTIONS = ("api_key", "base_url", "headers")
 
 FORMS = (
     ("demo", "offline, needs nothing"),
-    ("gemini-NAME, gemini/NAME", "set GEMINI_API_KEY"),
+    ("gemini-NAME, gemini/NAME", "set GEMINI_API_KEY; live sessions need a NAME with live or native-audio"),
     ("gpt-NAME, o3, openai/NAME", "set OPENAI_API_KEY, and OPENAI_BASE_URL for a server that speaks its API"),
     ("claude-NAME, anthropic/NAME", "set ANTHROPIC_API_KEY"),
     ("ollama/NAME", "OLLAMA_HOST if it is not on this machine"),
@@ -42,6 +42,9 @@ LOCAL = {
     "lmstudio": "http://127.0.0.1:1234/v1",
 }
 """Where servers of the OpenAI API listen by default."""
+
+_LIVE = re.compile(r"live|native-audio")
+"""What the names of the Gemini models that hold live sessions have in them; the API refuses these to all others."""
 
 _FAMILIES = ("demo", "gemini", "openai", "gpt", "anthropic", "claude", "ollama", "vertex", "bedrock", "azure", *LOCAL)
 
@@ -114,8 +117,10 @@ def _demo(spec: str, **options: Any) -> Model:
 
 def _gemini(spec: str, **options: Any) -> Model:
     from polyport.models.gemini import GeminiModel
+    from polyport.models.gemini_live import GeminiLiveModel
 
-    return GeminiModel(spec.removeprefix("gemini/"), **options)
+    name = spec.removeprefix("gemini/")
+    return (GeminiLiveModel if _LIVE.search(name) else GeminiModel)(name, **options)
 
 
 def _openai(spec: str, **options: Any) -> Model:

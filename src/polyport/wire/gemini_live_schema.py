@@ -86,7 +86,7 @@ class _Reader:
     def _values(schema: Schema, out: dict[str, Any]) -> None:
         """Fixed values: the API lists strings only, so others are told in words."""
         values = [v for v in schema.get("enum") or ([schema["const"]] if "const" in schema else []) if v is not None]
-        if values and all(isinstance(v, str) for v in values):
+        if values and all(isinstance(v, str) and v for v in values):
             out["enum"] = values
         elif values:
             told = "One of: " + ", ".join(str(v) for v in values)
