@@ -15,6 +15,8 @@ from polyport.auth.jwt import JwtAuth
 from polyport.data.auth import Caller, Credentials
 from polyport.errors import AuthenticationFailed, Forbidden, LimitExceeded, Unauthenticated, Unavailable
 from polyport.ports.auth import Auth
+from polyport.protocols.a2a.card import CardConfig
+from polyport.protocols.a2a.mount import A2a
 from polyport.protocols.evals.mount import Evals
 from polyport.protocols.guard import Guard
 from polyport.testing import ScriptedModel, connect
@@ -274,6 +276,28 @@ async def test_FR_197_no_tenant_makes_a_caller_somebody_else(binding: str):
 def _prompt(agent: Any) -> list[str]:
     model: Echo = agent.model
     return [str(line) for line in model.prompt()]
+
+
+CARD = "/.well-known/agent-card.json"
+
+
+async def test_the_card_says_that_callers_need_a_credential():
+    async def card(**options: Any) -> dict[str, Any]:
+        async with connect(App(weather(), protocols=["rest", A2a(**options.pop("a2a", {}))], **options)) as client:
+            answer = await client.get(CARD)
+            assert answer.status == 200
+            return answer.json()
+
+    found = await card(auth=KEYED.auth)
+    assert found["securitySchemes"]["bearer"]["httpAuthSecurityScheme"] == {"scheme": "Bearer"}
+    assert found["securityRequirements"] == [{"schemes": {"bearer": {}}}]
+    assert found["security"] == [{"bearer": []}], "for readers of 0.3"
+    for options in (
+        {},
+        {"auth": HeaderAuth("X-User", ["10.0.0.1"])},
+        {"auth": KEYED.auth, "a2a": {"card": CardConfig(security_schemes={})}},
+    ):
+        assert "bearer" not in (await card(**options)).get("securitySchemes", {}), options
 
 
 @pytest.mark.parametrize("binding", BINDINGS)

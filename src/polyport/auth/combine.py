@@ -21,7 +21,7 @@ class FunctionAuth:
     """Asks `function(credentials)` for the Caller or its user id; None is a 401. A sync function runs in a worker thread.
     Without a function everybody is refused (spec rest 3.2)."""
 
-    def __init__(self, function: Function | None, challenge: str = "") -> None:
+    def __init__(self, function: Function | None, challenge: str = "Bearer") -> None:
         self.challenge = challenge
         self._function = function
 

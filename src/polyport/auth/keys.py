@@ -67,7 +67,7 @@ class ApiKeyAuth:
     file is logged, and the keys stay as they were. An empty list lets nobody in.
     """
 
-    challenge = ""
+    challenge = "Bearer"
 
     def __init__(
         self,

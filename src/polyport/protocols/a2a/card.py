@@ -32,8 +32,10 @@ from polyport.wire.a2a_card import (
     AgentInterface,
     AgentProvider,
     AgentSkill,
+    HttpAuthSecurityScheme,
     SecurityRequirement,
     SecurityScheme,
+    StringList,
 )
 from polyport.wire.a2a_translate import EXTENSION
 from polyport.wire.a2a_v03_card import union_card
@@ -51,6 +53,7 @@ class CardConfig:
 
     - `url` is the base URL of this server for its callers; without it that of each request counts.
     - `skills` replaces those that are made from the agent and its tools.
+    - `security_schemes` is how callers say who they are; without it what the app's authenticator asks for ({}: nothing).
     - `keys` are private JWKs, or the files that hold them (`polyport a2a key`); the card has a signature by each.
     - `extended(call, card)` gives the card for one caller, or None; True is the capability without a card. It is for
       authenticated callers only, unless `extended_for_all`.
@@ -139,6 +142,17 @@ class Card:
         """The app is served over gRPC as well, from now on; see Place."""
         self._place = self._place._replace(grpc_port=port, grpc_tls=tls, grpc_tenant=tenant)
         self._kept.clear()
+
+    def asks_for(self, challenge: str) -> None:
+        """Callers need a credential, from now on: the scheme that a 401 asks for, unless the settings name schemes."""
+        if self.config.security_schemes is None and challenge:
+            scheme = challenge.replace(",", " ").split()[0]
+            http = SecurityScheme(http_auth_security_scheme=HttpAuthSecurityScheme(scheme=scheme))
+            needed = SecurityRequirement(schemes={scheme.lower(): StringList()})
+            self._plain = structs.replace(
+                self._plain, security_schemes={scheme.lower(): http}, security_requirements=[needed]
+            )
+            self._kept.clear()
 
     # ---- the public card
 

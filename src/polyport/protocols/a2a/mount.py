@@ -160,6 +160,10 @@ class A2aServer:
     async def beside(self) -> AsyncGenerator[None]:
         """See protocols.parts.Mounted: tasks of a process that died go on."""
         await self.tasks.ping()
+        auth = self._parts.guard().auth
+        if auth is not None:
+            for edge in self.edges.values():
+                edge.card.asks_for(auth.authenticator.challenge)
         if self.options.recover:
             for edge in self.edges.values():
                 await edge.handler.recover()
