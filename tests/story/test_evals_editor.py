@@ -5,12 +5,17 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+import polyport.config.schema_tools  # noqa: F401  its sections count, too
 from polyport import App
+from polyport.config.schema import CodeSection
+from polyport.config.yaml_read import Section
 from polyport.data.auth import Caller, Credentials
-from polyport.errors import Forbidden
+from polyport.errors import BadRequest, Forbidden
 from polyport.ports.auth import Auth
+from polyport.protocols.evals.drafts import TEXT_KEYS, check_yaml
 from polyport.protocols.evals.mount import Evals
 from polyport.protocols.guard import Guard
 from polyport.testing import connect
@@ -109,7 +114,20 @@ async def test_reading_never_leaves_the_folder_and_answers_nothing(tmp_path: Pat
         ("yamly/a.yaml", "instruction: {file: /etc/passwd}\n", "leads out"),
         ("yamly/a.yaml", "a: &x [1]\nb: *x\n", "has an alias"),
         ("yamly/a.yaml", "a: !!python/object/apply:os.system [ls]\n", "no YAML that can be read"),
-        ("yamly/a.yaml", "a: !env SECRET\n", "has the tag"),
+        ("yamly/a.yaml", "a: !secret SECRET\n", "has the tag"),
+        ("yamly/a.yaml", "a: !env [SECRET]\n", "has the tag"),
+        ("yamly/a.yaml", "tools: [!env CODE]\n", "Blocked code reference"),
+        ("yamly/a.yaml", "instruction: {file: !env NAME}\n", "leads out"),
+        ("yamly/a.yaml", "edges: [[START, !env CODE]]\n", "Blocked code reference"),
+        ("yamly/a.yaml", "edges: [[START, 'anyio:os.system']]\n", "Blocked code reference"),
+        ("yamly/a.yaml", "edges: [[START, [{yes: x.y}]]]\n", "Blocked code reference"),
+        ("yamly/a.yaml", "edges: [[START, ../other.yaml]]\n", "leads out"),
+        ("yamly/a.yaml", "nodes: {a: {agent_class: FunctionNode, func_code: x.y}}\n", "Blocked code reference"),
+        ("yamly/a.yaml", "nodes: {a: {agent_class: ToolNode, tool_code: x.y}}\n", "Blocked code reference"),
+        ("yamly/a.yaml", "instruction: {name: x.y}\n", "Blocked code reference"),
+        ("yamly/a.yaml", "app: {protocols: ['x:y']}\n", "Blocked code reference"),
+        ("yamly/a.yaml", "app: {stores: 'sqlite:////tmp/x.db'}\n", "leads out"),
+        ("yamly/a.yaml", "app: {plugins: [{name: RecordReplay, args: {path: ../x}}]}\n", "leads out"),
         ("yamly/a.yaml", "a: [" * 100 + "]" * 100, "nests deeper"),
         ("yamly/a.yaml", "a: [", "no YAML"),
         ("yamly/a.yaml", b"a: \xff", "no YAML"),
@@ -122,6 +140,44 @@ async def test_what_may_not_be_saved_is_400_and_nothing_is_written(tmp_path: Pat
         assert response.status == 400, response.text
         assert says in response.json()["detail"]
     assert list(tmp_path.rglob("*.yaml")) == []
+
+
+def test_every_key_of_agent_files_that_takes_code_is_looked_at():
+    """The keys are those of the schema by which the files are read, so that a new one cannot be forgotten."""
+    sections = [kind for kind in _below(Section) if kind is not CodeSection]
+    keys = {
+        field.name
+        for kind in sections
+        for field in msgspec.structs.fields(kind)
+        if "CodeSection" in str(field.type) or "by code" in str(field.type)
+    }
+    assert {"func_code", "plugins", "header_provider", "state_schema"} <= keys
+    for key in sorted(keys):
+        with pytest.raises(BadRequest, match="Blocked code reference"):
+            check_yaml("yamly", "a.yaml", f"{key}: {{name: os.system}}\n".encode())
+        if key not in TEXT_KEYS and key.replace("_", "") not in TEXT_KEYS:
+            with pytest.raises(BadRequest, match="Blocked code reference"):
+                check_yaml("yamly", "a.yaml", f"{key}: os.system\n".encode())
+
+
+def _below(kind: type[Section]) -> list[type[Section]]:
+    return [inner for direct in kind.__subclasses__() for inner in (direct, *_below(direct))]
+
+
+async def test_FR_218_what_a_file_says_is_saved_as_it_is_also_comments_and_the_environment(tmp_path: Path):
+    text = (
+        "# mine\nname: yamly\nmodel: {name: openai/gpt-5-mini, api_key: !env KEY}\n"
+        "instruction: Say a.b and c:d.  # a text is no code\n"
+        "tools:\n  - name: OpenApiToolset\n    args: {spec: api.yaml, headers: {x-key: !env OTHER}}\n"
+        "app: {stores: 'sqlite:///data.db'}\n"
+    )
+    flow = (
+        "agent_class: Workflow\nname: flow\nedges:\n- [START, yamly.tools.look, {yes: sub/a.yaml, default: refuse}]\n"
+    )
+    async with evals_served(tmp_path) as client:
+        assert await save(client, ("root_agent.yaml", text), ("flow.yaml", flow)) is True
+        assert await read(client) == text
+        assert await read(client, file_path="flow.yaml") == flow
 
 
 async def test_code_of_the_app_itself_and_built_ins_may_be_named(tmp_path: Path):

@@ -1,14 +1,15 @@
 """The files of the YAML editor: agent files of an app, and a draft of them that is not in use yet (spec rest 10.1).
 
 A draft lies in `<app>/.tmp/<app>` until it is saved for good, or cancelled. What comes from the page is checked: only YAML
-files inside the app's folder, that name no code but the app's own, start no program and lead to no other file. Used by
-`builder`, in worker threads.
+files inside the app's folder, that name no code but the app's own, start no program and lead to no other file. `!env` is
+taken where it is a plain value. Used by `builder`, in worker threads.
 """
 
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, cast
+from urllib.parse import unquote
 
 import yaml
 
@@ -20,17 +21,46 @@ ENDINGS = (".yaml", ".yml")
 MAX_FILES, MAX_BYTES, MAX_DEPTH = 200, 1024 * 1024, 64
 CODE_KEYS = frozenset(
     {
-        *("code", "tools", "func", "function", "agentclass", "modelcode", "headerprovider", "beforerequest"),
-        *("afterevent", "summariser", "inputschema", "outputschema", "requireconfirmation", "examples", "plugins"),
-        *("toolfilter", "auth", "instructionprovider"),
+        *("code", "tools", "func", "function", "funccode", "toolcode", "edges", "agentclass", "modelcode", "headers"),
+        *(
+            "headerprovider",
+            "refresh",
+            "options",
+            "buildmessage",
+            "beforerequest",
+            "afterevent",
+            "summariser",
+            "response",
+        ),
+        *("inputschema", "outputschema", "stateschema", "requireconfirmation", "examples", "plugins", "protocols"),
+        *("toolfilter", "auth", "instructionprovider", "instruction", "globalinstruction"),
     }
 )
 """Keys below which a dotted name is code, besides all that end with `callbacks` or `callback`. These and the other keys are
 compared in lower case, without underscores."""
 PROGRAM_KEYS = frozenset({"command", "stdioconnectionparams", "stdioserverparams", "serverparams"})
 """Keys that start a program."""
-PATH_KEYS = frozenset({"configpath", "file", "folders", "cwd", "spec", "card"})
+PATH_KEYS = frozenset({"configpath", "file", "folders", "cwd", "spec", "card", "path", "stores"})
 URL_KEYS = frozenset({"spec", "card"})
+TEXT_KEYS = frozenset({"instruction", "globalinstruction"})
+"""Keys whose texts are no code, whatever stands in them; a mapping below them may name some."""
+
+
+class FromEnvironment(str):
+    """What `!env` stands for, which nobody knows here. A secret or an address may come from there; code and files may not."""
+
+    __slots__ = ()
+
+
+class _Loader(yaml.SafeLoader):
+    """Plain YAML, and the one tag that agent files have."""
+
+
+def _from_environment(loader: _Loader, node: yaml.ScalarNode) -> FromEnvironment:
+    return FromEnvironment(node.value)
+
+
+_Loader.add_constructor("!env", cast("Any", _from_environment))
 
 
 def read_draft(folder: AppFolder, file: str, tmp: bool) -> bytes:
@@ -95,7 +125,7 @@ def check_yaml(app: str, name: str, text: bytes) -> None:
     try:
         decoded = text.decode()
         _check_shape(decoded, where)
-        parsed: Any = yaml.safe_load(decoded)
+        parsed: Any = yaml.load(decoded, _Loader)
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
         raise BadRequest(f"{where} is no YAML that can be read: {str(error)[:500]}") from None
     for key, value in _pairs(parsed, ""):
@@ -105,12 +135,21 @@ def check_yaml(app: str, name: str, text: bytes) -> None:
         if plain in PATH_KEYS and isinstance(value, str) and _leads_out(plain, value):
             raise BadRequest(f"{where}: {key} leads out of the folder of the app: {value[:100]!r}")
         if plain in CODE_KEYS or plain.endswith(("callbacks", "callback")):
-            for reference in _references(value):
-                if not _allowed(app, reference):
-                    raise BadRequest(
-                        f"Blocked code reference {reference[:100]!r} in {where}: `{key}` may only name code under {app!r}, "
-                        "or what is built in"
-                    )
+            _check_code(app, where, key, value)
+
+
+def _check_code(app: str, where: str, key: str, value: Any) -> None:
+    if key.replace("_", "").lower() in TEXT_KEYS and isinstance(value, str):
+        return
+    for reference in _steps(value) if key == "edges" else _references(value):
+        is_file = key == "edges" and reference.endswith(ENDINGS) and not isinstance(reference, FromEnvironment)
+        if is_file and _leads_out("", reference):
+            raise BadRequest(f"{where}: {key} leads out of the folder of the app: {reference[:100]!r}")
+        if not is_file and not _allowed(app, reference):
+            raise BadRequest(
+                f"Blocked code reference {reference[:100]!r} in {where}: `{key}` may only name code under {app!r}, "
+                "or what is built in"
+            )
 
 
 def _check_shape(text: str, where: str) -> None:
@@ -120,7 +159,8 @@ def _check_shape(text: str, where: str) -> None:
         if isinstance(event, yaml.AliasEvent):
             raise BadRequest(f"{where} has an alias (*{event.anchor}), which this editor does not take")
         tag: str | None = getattr(event, "tag", None)
-        if tag is not None and not tag.startswith("tag:yaml.org,2002:"):
+        known = tag == "!env" if isinstance(event, yaml.ScalarEvent) else False
+        if tag is not None and not known and not tag.startswith("tag:yaml.org,2002:"):
             raise BadRequest(f"{where} has the tag {tag[:100]!r}, which this editor does not take")
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
@@ -143,8 +183,13 @@ def _pairs(value: Any, key: str) -> Iterator[tuple[str, Any]]:
 
 
 def _leads_out(key: str, value: str) -> bool:
+    if isinstance(value, FromEnvironment):
+        return True
     if key in URL_KEYS and value.startswith(("https://", "http://")):
         return False
+    if key == "stores":
+        value = unquote(value.removeprefix("sqlite:///"))
+        value = "" if value.startswith(("memory:", "postgresql:", "postgres:")) else value
     path = PurePosixPath(value.replace("\\", "/"))
     return path.is_absolute() or ".." in path.parts or ":" in value
 
@@ -160,6 +205,18 @@ def _references(value: Any) -> Iterator[str]:
         yield from _references(cast("dict[Any, Any]", value).get("name"))
 
 
+def _steps(value: Any) -> Iterator[str]:
+    """What the chains of a workflow name: every text in them, also behind a route."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        inner = cast("dict[Any, Any]", value).values() if isinstance(value, dict) else cast("list[Any]", value)
+        for item in inner:
+            yield from _steps(item)
+
+
 def _allowed(app: str, reference: str) -> bool:
+    if isinstance(reference, FromEnvironment):
+        return False
     plain = not any(mark in reference for mark in ".:/\\")
     return plain or reference.startswith((f"{app}.", f"{app}:", "google.adk."))
