@@ -199,6 +199,9 @@ def test_code_of_installed_packages_is_found():
     [
         ("os.system", "'os.system' is Python's own; wrap what you need in a function of your project"),
         ("subprocess:run", "is Python's own"),
+        ("tools.os.system", "goes through 'os', which is Python's own"),
+        ("tools:os.path.join", "goes through 'os', which is Python's own"),
+        ("dotenv.main:os.system", "goes through 'os', which is Python's own"),
         ("builtins.eval", "is Python's own"),
         ("tools.trak", "'tools.trak': 'tools' has no 'trak'; did you mean 'track'?"),
         ("nope.track", "there is no module 'nope' in ., and none is installed"),
@@ -217,7 +220,7 @@ def test_code_of_installed_packages_is_found():
 )
 def test_code_that_cannot_be_had_is_told(ref: str, told: str):
     files: dict[str, str | bytes] = {
-        "tools.py": TOOLS + "\nNUMBER = 3\n",
+        "tools.py": "import os\n" + TOOLS + "\nNUMBER = 3\n",
         "bad.py": "x = 1\n1 / 0\n",
         "agents.py": "from polyport import LlmAgent\nother = LlmAgent(name='o', model='demo')\n",
     }

@@ -25,6 +25,7 @@ MAX_TEXT_BYTES = 1024 * 1024
 """Of a text file, such as an instruction."""
 WORDS = "tools"
 """The module of the project in which a name without dots is looked up."""
+WRAP = "wrap what you need in a function of your project"
 
 
 class Project:
@@ -189,7 +190,7 @@ class Project:
             if path == [WORDS] and ref == attrs[0]:
                 self.problems.add(node, f"{ref!r} is not known, and {where} has no {WORDS}.py that could define it")
             elif path[0] in sys.stdlib_module_names:
-                self.problems.add(node, f"{ref!r} is Python's own; wrap what you need in a function of your project")
+                self.problems.add(node, f"{ref!r} is Python's own; {WRAP}")
             else:
                 self.problems.add(node, f"{ref!r}: there is no module {name!r} in {where}, and none is installed")
             return BROKEN
@@ -202,6 +203,9 @@ class Project:
                 self.problems.add(node, f"{ref!r}: {name!r} has no {attr!r}{guess}")
                 return BROKEN
             found = getattr(found, attr)
+            if isinstance(found, ModuleType) and found.__name__.partition(".")[0] in sys.stdlib_module_names:
+                self.problems.add(node, f"{ref!r} goes through {found.__name__!r}, which is Python's own; {WRAP}")
+                return BROKEN
         return found
 
     def _module(self, path: list[str]) -> ModuleType | None:
