@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from polyport import codec
 from polyport.data.limits import Limits
 from polyport.data.session import SessionKey
+from polyport.engine.imports import check_name, check_session_id
 from polyport.errors import BadRequest, ConfigError
 from polyport.ports.runs import Runs
 from polyport.protocols.http import Request
@@ -20,8 +21,6 @@ from polyport.seams import Seams
 T = TypeVar("T")
 ApiMode = Literal["", "async", "stream", "async_stream"]
 """How a client library offers the method: as a function, a coroutine, a generator or an async generator."""
-MAX_ID = 256
-"""How many characters a user id or the id of a new session may have."""
 
 
 class Engine(NamedTuple):
@@ -51,15 +50,13 @@ class Call:
         BadRequest for no user."""
         if not user:
             raise BadRequest("user_id is required", "user_id")
-        _check_id("user_id", user)
+        check_name("user_id", user)
         await self.request.act_as(user, self.engine.app)
         return user
 
     def key(self, user: str, session_id: str) -> SessionKey:
         """Where a session of the user lives. BadRequest for an id that no session may have."""
-        _check_id("session_id", session_id)
-        if session_id in (".", ".."):
-            raise BadRequest(f"session_id may not be {session_id!r}: no path could name that session", "session_id")
+        check_session_id("session_id", session_id)
         return SessionKey(self.engine.app, user, session_id)
 
 
@@ -116,8 +113,3 @@ def table(methods: Iterable[Method]) -> dict[str, Method]:
 def schema(required: tuple[str, ...] = (), **properties: Any) -> dict[str, Any]:
     """The JSON Schema of an input."""
     return {"type": "object", "properties": properties, "required": list(required)}
-
-
-def _check_id(name: str, value: str) -> None:
-    if len(value) > MAX_ID:
-        raise BadRequest(f"{name} has {len(value)} characters; {MAX_ID} are allowed", name)

@@ -12,7 +12,7 @@ from msgspec import structs
 from polyport.data.event import Event, new_actions
 from polyport.data.limits import Limits
 from polyport.data.session import APP, TEMP, USER, Session, SessionKey
-from polyport.engine.pause import disarmed
+from polyport.engine.imports import check_name, check_session_id, imported
 from polyport.errors import BadRequest, Superseded
 from polyport.ports.stores import SessionStore
 from polyport.protocols.answers import send_empty, send_json
@@ -22,8 +22,6 @@ from polyport.protocols.routes import Route
 from polyport.seams import Seams
 from polyport.wire.adk import PatchBody, SessionBody, SessionShape, session_shape
 
-MAX_ID = 256
-"""How many characters the app, user and id of a new session may have."""
 MAX_EVENTS, MAX_PAGE = 1_000_000, 1000
 
 _SCOPED = (APP, USER, TEMP)
@@ -76,9 +74,7 @@ class Sessions:
         if named and body.session_id and body.session_id != named:
             raise BadRequest(f"sessionId is {body.session_id!r}, but the path names {named!r}", "sessionId")
         _check_new(app, user, session_id)
-        for index, event in enumerate(body.events or ()):
-            _check_import(event, f"events[{index}]")
-        events = [disarmed(event) for event in body.events] if body.events is not None else None
+        events = imported(body.events, "events") if body.events is not None else None
         session = await self._store.create(app, user, session_id, state=body.state, events=events)
         await send_json(send, session_shape(session))
 
@@ -140,22 +136,10 @@ def session_key(request: Request) -> SessionKey:
 
 
 def _check_new(app: str, user: str, session_id: str) -> None:
-    """BadRequest for a name that no new session may have: too long, or a step that paths never resolve."""
-    for name, value in (("app", app), ("user", user), ("sessionId", session_id)):
-        if len(value) > MAX_ID:
-            raise BadRequest(f"{name} has {len(value)} characters; {MAX_ID} are allowed", name)
-    if session_id in (".", ".."):
-        raise BadRequest(f"sessionId may not be {session_id!r}: no path could name that session", "sessionId")
-
-
-def _check_import(event: Event, where: str) -> None:
-    """BadRequest for an event that would change state of other users (spec rest 8, statement 19)."""
-    for key in event.actions.state_delta or ():
-        if key.startswith(APP):
-            raise BadRequest(
-                f"{where} may not set {key!r}: imported events cannot change state that all users share",
-                f"{where}.actions.stateDelta",
-            )
+    """BadRequest for a name that no new session may have."""
+    check_name("app", app)
+    check_name("user", user)
+    check_session_id("sessionId", session_id)
 
 
 def _own_changes(session: Session, delta: dict[str, Any]) -> dict[str, Any]:
