@@ -7,10 +7,11 @@ import load
 from load import Expect
 from rows import Group, Measure, Numbers, Pace, Row, timed
 from script import ANSWER, PARTIALS
-from servers import ADK, OURS, Server
+from servers import ADK, OURS, SDK, Server
 
 UPDATES = 1000
-AROUND = {ADK: 5, OURS: 4}
+KINDS = (ADK, OURS, SDK)
+AROUND = {ADK: 5, OURS: 4, SDK: 4}
 """Frames of a stream that are not pieces: the task, its states and the whole text (which google-adk says twice)."""
 
 
@@ -53,7 +54,15 @@ def groups() -> list[Group]:
     events, cpu = ("frames_per_second", "events/s"), ("cpu_ms", "CPU ms")
     rows = [
         *[
-            Row(f"a2a/send/{c}", f"A2A SendMessage, one text, {c} clients", *cpu, _send(c), ratio=13, limit=0.35)
+            Row(
+                f"a2a/send/{c}",
+                f"A2A SendMessage, one text, {c} clients",
+                *cpu,
+                _send(c),
+                ratio=13,
+                limit=0.35,
+                kinds=KINDS,
+            )
             for c in (1, 16)
         ],
         Row(
@@ -63,10 +72,13 @@ def groups() -> list[Group]:
             _stream("one", "hello", 0, 16),
             ratio=13,
             limit=0.45,
+            kinds=KINDS,
         ),
-        Row(f"a2a/chunks/{PARTIALS}", f"A2A stream, {PARTIALS} pieces, 16 clients", *events, chunks, True),
-        Row(f"a2a/chunks/{PARTIALS}/cpu", "the same, per request", *cpu, chunks),
-        Row(f"a2a/updates/{UPDATES}", f"A2A task of {UPDATES:,} updates, 1 client", *events, updates, True),
-        Row(f"a2a/updates/{UPDATES}/cpu", "the same, per request", *cpu, updates),
+        Row(f"a2a/chunks/{PARTIALS}", f"A2A stream, {PARTIALS} pieces, 16 clients", *events, chunks, True, kinds=KINDS),
+        Row(f"a2a/chunks/{PARTIALS}/cpu", "the same, per request", *cpu, chunks, kinds=KINDS),
+        Row(
+            f"a2a/updates/{UPDATES}", f"A2A task of {UPDATES:,} updates, 1 client", *events, updates, True, kinds=KINDS
+        ),
+        Row(f"a2a/updates/{UPDATES}/cpu", "the same, per request", *cpu, updates, kinds=KINDS),
     ]
     return [Group("a2a", rows)]

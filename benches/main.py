@@ -21,7 +21,7 @@ import servers
 import uvloop
 from rows import Group, Numbers, Pace, Row
 from script import ANSWER
-from servers import ADK, CEILING, OURS, Server
+from servers import ADK, CEILING, OURS, SDK, Server
 
 ADK_VERSION = "2.13.0"
 A2A_SDK = "1.3.0"
@@ -56,7 +56,7 @@ def prepare_adk() -> None:
 async def warm(server: Server) -> None:
     """Wait for a server and let it answer once, so that nothing is loaded while it is measured."""
     await server.ready()
-    if server.kind == CEILING:
+    if server.kind in (CEILING, SDK):
         return
     session = server.new_session_ids(1)[0]
     await load.must(server.port, [load.post(f"/apps/one/users/u/sessions/{session}", {})])
@@ -139,7 +139,11 @@ def main() -> None:
     if chosen.list:
         print("\n".join(f"{row.key:24}{row.title}" for row in every))
         return
-    kinds = [k for k, off in ((ADK, chosen.no_adk), (OURS, chosen.no_ours), (CEILING, False)) if not off]
+    kinds = [
+        k
+        for k, off in ((ADK, chosen.no_adk), (OURS, chosen.no_ours), (CEILING, False), (SDK, chosen.no_adk))
+        if not off
+    ]
     if ADK in kinds:
         prepare_adk()
     pace = Pace(3, 1, 0.6, 1.2, 0.25, say) if chosen.quick else Pace(5, 2, 2.0, 2.0, 0.1, say)

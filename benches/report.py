@@ -6,7 +6,7 @@ import statistics
 from typing import Any
 
 from rows import Numbers, Row
-from servers import ADK, CEILING, OURS
+from servers import ADK, CEILING, OURS, SDK
 
 Samples = dict[str, list[Numbers]]
 """Server -> one entry per repeat."""
@@ -66,14 +66,14 @@ def _budget(row: Row) -> str:
 def line(row: Row, samples: Samples) -> list[str]:
     found = ratios(row, samples)
     spread = f"{_number(statistics.median(found))}x ({_number(min(found))}..{_number(max(found))})" if found else ""
-    cells = [_cell(row, samples, kind) for kind in (ADK, OURS, CEILING)]
+    cells = [_cell(row, samples, kind) for kind in (ADK, OURS, CEILING, SDK)]
     title = f"{row.title} (SQLite)" if row.key.startswith("sqlite/") else row.title
     return [title, row.unit, *cells, spread, _budget(row), verdict(row, samples)]
 
 
 def table(rows: list[Row], measured: dict[str, Samples]) -> str:
     """Markdown that is also easy to read on a terminal."""
-    head = ["what", "unit", "google-adk", "Polyport", "bare uvicorn", "ratio (min..max)", "budget", ""]
+    head = ["what", "unit", "google-adk", "Polyport", "bare uvicorn", "bare a2a-sdk", "ratio (min..max)", "budget", ""]
     return _markdown(head, [line(row, measured[row.key]) for row in rows if row.key in measured])
 
 

@@ -17,11 +17,12 @@ import load
 HERE = Path(__file__).parent
 BENCH = HERE.parent / ".bench"
 ADK_PYTHON = BENCH / "adk" / "bin" / "python"
-ADK, OURS, CEILING = "google-adk", "polyport", "ceiling"
+ADK, OURS, CEILING, SDK = "google-adk", "polyport", "ceiling", "a2a-sdk"
 COMMANDS = {
     ADK: [str(ADK_PYTHON), str(HERE / "adk_server.py")],
     OURS: [sys.executable, str(HERE / "our_server.py")],
     CEILING: [sys.executable, str(HERE / "ceiling.py")],
+    SDK: [str(ADK_PYTHON), str(HERE / "sdk_server.py")],
 }
 OPTIONS = {"a2a": ["--a2a"], "window": ["--window", "20"]}
 """What a store other than "memory" and "sqlite" means: a server in memory with these options."""
