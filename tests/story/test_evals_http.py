@@ -2,6 +2,8 @@
 
 import json
 import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -317,7 +319,9 @@ async def test_rest_106_metrics_are_told_and_what_is_not_installed_is_said(
     stemmer.cache_clear()
 
 
-async def test_a_client_that_hangs_up_stops_the_evaluation(tmp_path: Path):
+@asynccontextmanager
+async def hung_up(root: Path) -> AsyncGenerator[Callable[[str, Any], Awaitable[None]]]:
+    """`await hang(path, body)`: the client goes while the agent is at work; returns once the agent was stopped."""
     begun, ended = anyio.Event(), anyio.Event()
 
     async def wait(ctx: Any) -> None:
@@ -327,21 +331,39 @@ async def test_a_client_that_hangs_up_stops_the_evaluation(tmp_path: Path):
         finally:
             ended.set()
 
-    written(tmp_path / "weather", eval_set(case("c", turn("hi"))))
     agent = FunctionAgent(name="weather", function=wait)
-    async with evals_served(tmp_path, agent) as client, anyio.create_task_group() as tasks:
+    async with evals_served(root, agent) as client, anyio.create_task_group() as tasks:
 
-        async def post() -> None:
+        async def post(path: str, body: Any) -> None:
             with anyio.CancelScope() as scope:
                 scopes.append(scope)
-                await client.post(f"{NEW}/s1/run", json={"eval_metrics": [TRAJECTORY]})
+                async with client.stream("POST", path, json=body) as response:
+                    await response.read()
+
+        async def hang(path: str, body: Any) -> None:
+            tasks.start_soon(post, path, body)
+            await begun.wait()
+            scopes[0].cancel()
+            await ended.wait()
 
         scopes: list[anyio.CancelScope] = []
-        tasks.start_soon(post)
-        await begun.wait()
-        scopes[0].cancel()
-        await ended.wait()
+        yield hang
+
+
+async def test_a_client_that_hangs_up_stops_the_evaluation(tmp_path: Path):
+    written(tmp_path / "weather", eval_set(case("c", turn("hi"))))
+    async with hung_up(tmp_path) as hang:
+        await hang(f"{NEW}/s1/run", {"eval_metrics": [TRAJECTORY]})
     assert not (tmp_path / "weather" / ".adk").exists()
+
+
+@pytest.mark.parametrize("verb", ["run", "rebuild"])
+async def test_a_client_that_hangs_up_stops_the_tests(tmp_path: Path, verb: str):
+    (tmp_path / "weather" / "tests").mkdir(parents=True)
+    (tmp_path / "weather" / "tests" / "a.json").write_text(json.dumps(RECORDED))
+    async with hung_up(tmp_path) as hang:
+        await hang(f"{DEV}/tests/{verb}", {})
+    assert json.loads((tmp_path / "weather" / "tests" / "a.json").read_text()) == RECORDED
 
 
 # ---- tests of an app

@@ -21,7 +21,8 @@ Ended = Literal["done", "gone", "timeout"]
 
 
 class SseStream:
-    """An event stream as an answer. `start` sends status 200 and the headers at once; `send` takes whole frames."""
+    """An event stream as an answer; with another `kind` of Content-Type, one of lines. `start` sends status 200 and the headers
+    at once; `send` takes whole frames."""
 
     __slots__ = ("_send", "writes")
 
@@ -29,9 +30,9 @@ class SseStream:
         self._send = send
         self.writes = 0
 
-    async def start(self, headers: Iterable[Header] = ()) -> None:
+    async def start(self, headers: Iterable[Header] = (), kind: Header = EVENTS) -> None:
         fixed = [
-            EVENTS,
+            kind,
             (b"cache-control", b"no-cache"),
             (b"connection", b"keep-alive"),
             (b"x-accel-buffering", b"no"),

@@ -17,7 +17,7 @@ from polyport.protocols.agent_engine.methods import Call, Engine, Method, table
 from polyport.protocols.agent_engine.sessions import SESSION_METHODS
 from polyport.protocols.agent_engine.streams import STREAM_METHODS
 from polyport.protocols.answers import JSON, send_json
-from polyport.protocols.http import Header, Request, Send
+from polyport.protocols.http import Request, Send
 from polyport.protocols.parts import Parts
 from polyport.protocols.routes import Route
 from polyport.protocols.streaming import SseStream, pump
@@ -101,8 +101,8 @@ class AgentEngineServer:
         if method.stream is None:
             raise BadRequest(f"unrecognized class method: {method.name}; it is called at POST {UNARY}", "class_method")
         async with method.stream(call) as lines:
-            stream = JsonLines(send)
-            await stream.start([(b"x-session-id", quote(lines.session_id, safe="-_.~").encode())])
+            stream = SseStream(send)
+            await stream.start([(b"x-session-id", quote(lines.session_id, safe="-_.~").encode())], kind=JSON)
             limit = self.engine.limits.sse_deadline_s
             try:
                 ended = await pump(request, stream, lines.batches, timeout_s=limit)
@@ -131,14 +131,3 @@ class AgentEngineServer:
                 f"unrecognized class method: {asked.class_method[:100]}; there are: {known}", "class_method"
             )
         return method, Call(self.engine, request, asked.input)
-
-
-class JsonLines(SseStream):
-    """A stream of lines of JSON, kept open and flushed like one of server-sent events."""
-
-    __slots__ = ()
-
-    async def start(self, headers: Iterable[Header] = ()) -> None:
-        fixed = [JSON, (b"cache-control", b"no-cache"), (b"connection", b"keep-alive"), (b"x-accel-buffering", b"no")]
-        await self._send({"type": "http.response.start", "status": 200, "headers": [*fixed, *headers]})
-        await self._send({"type": "http.response.body", "body": b"", "more_body": True})

@@ -1,5 +1,6 @@
 """Tests of an app over HTTP: recorded sessions, kept as files, played again, and recorded anew (spec rest 10.1)."""
 
+from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
@@ -11,7 +12,7 @@ from polyport.protocols.answers import send_json
 from polyport.protocols.evals.place import DEV, Place
 from polyport.protocols.http import Request, Send
 from polyport.protocols.routes import Route
-from polyport.protocols.streaming import unless_gone
+from polyport.protocols.streaming import SseStream, pump, unless_gone
 
 
 class TestBody(Data, frozen=True, kw_only=True):
@@ -65,19 +66,22 @@ class TestRoutes:
         await send_json(send, {"status": "success"})
 
     async def run(self, request: Request, send: Send) -> None:
-        """One line for each test as it ends, what is different below it, and a line with the sums."""
-        app, folder = self._place.known(request), self._place.folder(request)
-        names = await self._wanted(request)
-        headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"cache-control", b"no-cache")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        """One line for each test as it ends, what is different below it, and a line with the sums. A client that hangs up
+        stops the tests."""
+        app, names = self._place.known(request), await self._wanted(request)
+        stream = SseStream(send)
+        await stream.start(kind=(b"content-type", b"text/plain; charset=utf-8"))
+        if await pump(request, stream, self._lines(app, self._place.folder(request), names)) != "gone":
+            await stream.close()
+
+    async def _lines(self, app: str, folder: AppFolder, names: list[str]) -> AsyncIterator[bytes]:
         counts: dict[str, int] = {}
         for name in names:
             status, why = await self._outcome(app, name, await self._place.read(_stored, folder, name))
             counts[status] = counts.get(status, 0) + 1
-            text = "".join([f"{app}/{name} {status}\n", *(f"    {line}\n" for line in why)])
-            await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
+            yield "".join([f"{app}/{name} {status}\n", *(f"    {line}\n" for line in why)]).encode()
         sums = ", ".join(f"{count} {status.lower()}" for status, count in sorted(counts.items())) or "no tests"
-        await send({"type": "http.response.body", "body": f"{sums}\n".encode()})
+        yield f"{sums}\n".encode()
 
     async def _outcome(self, app: str, name: str, stored: dict[str, Any] | str) -> tuple[str, list[str]]:
         if isinstance(stored, str):
