@@ -183,10 +183,13 @@ class Line:
         generation = known("generation", setup.get("generationConfig", {}), "setup.generation_config")
         if generation.get("responseModalities", ["AUDIO"]) not in (["AUDIO"], ["TEXT"]):
             raise Refused("Request contains an invalid argument: one response modality only")
+        if "speechConfig" in generation and generation.get("responseModalities") == ["TEXT"]:
+            raise Refused("Cannot extract voices from a non-audio request.")
         speech = known("speech", generation.get("speechConfig", {}), "speech_config")
         voice = known("voice", speech.get("voiceConfig", {}), "voice_config")
         known("prebuilt", voice.get("prebuiltVoiceConfig", {}), "prebuilt_voice_config")
-        if self.version == "v1beta" and ("enableAffectiveDialog" in generation or "proactivity" in setup):
+        preview = self.version != "v1beta" and not self._new
+        if not preview and ("enableAffectiveDialog" in generation or "proactivity" in setup):
             raise Refused("Unknown name \"enableAffectiveDialog\" at 'setup': Cannot find field.")
         resumption = known("resumption", setup.get("sessionResumption", {}), "session_resumption")
         if "handle" in resumption and not (isinstance(resumption["handle"], str) and resumption["handle"]):

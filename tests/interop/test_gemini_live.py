@@ -77,8 +77,8 @@ async def test_sound_in_sound_and_transcriptions_out(name: str):
 
 
 async def test_words_in_words_out_and_pictures():
-    async with staged(OLD) as stage, stage.live(modalities="TEXT") as (client, line):
-        assert line.setup["generationConfig"]["responseModalities"] == ["TEXT"]
+    async with staged(OLD) as stage, stage.live(modalities="TEXT", voice="Kore") as (client, line):
+        assert line.setup["generationConfig"] == {"responseModalities": ["TEXT"]}
         assert "outputAudioTranscription" not in line.setup
         await client.say("hi")
         assert await line.heard() == {
@@ -230,6 +230,17 @@ async def test_what_the_api_would_close_the_connection_for_is_refused_and_the_se
         await client.send(audioStreamEnd=True)
         assert await line.heard() == {"realtimeInput": {"audioStreamEnd": True}}
         assert not line.closed
+
+
+@pytest.mark.parametrize(
+    ("query", "word"),
+    [({"modalities": ["AUDIO", "TEXT"]}, "AUDIO"), ({"enable_affective_dialog": "true"}, "affective")],
+)
+async def test_what_the_api_cannot_do_closes_with_1011_and_says_so(query: dict[str, Any], word: str):
+    async with staged() as stage, stage.connected(**query) as client:
+        code, reason = await client.closed()
+        assert (code, word in reason) == (1011, True)
+        assert not stage.server.urls
 
 
 # ---- connections that end

@@ -67,7 +67,8 @@ async def test_all_that_is_configured_goes_into_the_set_up():
 
 
 @pytest.mark.parametrize(
-    "config", [{"modalities": ["AUDIO", "TEXT"]}, {"modalities": []}, {"explicit_vad_signal": True}]
+    "config",
+    [{"modalities": ["AUDIO", "TEXT"]}, {"modalities": []}, {"explicit_vad_signal": True}, {"affective_dialog": True}],
 )
 async def test_what_the_api_cannot_do_is_said_before_anything_is_sent(config: dict[str, Any]):
     async with serve() as server:

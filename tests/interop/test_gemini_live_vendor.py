@@ -54,15 +54,13 @@ async def both(
 ) -> AsyncIterator[tuple[tuple[GeminiLiveConnection, Line], tuple[AsyncSession, Line]]]:
     """Two sessions side by side: ours and the vendor's."""
     config = ours or LiveConfig()
-    preview = config.affective_dialog or config.proactive_audio
     with anyio.fail_after(PATIENCE_S):
         async with (
             serve(tls[0]) as server,
             model_of(server, name).connect(request or ModelRequest(contents=[]), config) as connection,
         ):
             line = await server.connection()
-            version = "v1alpha" if preview else "v1beta"
-            async with vendor(server, tls[1], name, theirs or config_of(name), version) as theirs_too:
+            async with vendor(server, tls[1], name, theirs or config_of(name), line.version) as theirs_too:
                 yield (connection, line), theirs_too
 
 
@@ -126,7 +124,7 @@ async def test_the_vendors_client_sends_the_same_set_up_with_everything_in_it(tl
         thinking_config=types.ThinkingConfig(thinking_budget=0),
         speech_config=types.SpeechConfig(voice_config=voice, language_code="de-DE"),
         enable_affective_dialog=True if name == OLD else None,
-        proactivity=types.ProactivityConfig(proactive_audio=True),
+        proactivity=types.ProactivityConfig(proactive_audio=True) if name == OLD else None,
         system_instruction=types.Content(parts=[types.Part(text="Be brief.")]),
         realtime_input_config=types.RealtimeInputConfig(
             automatic_activity_detection=types.AutomaticActivityDetection(disabled=True)
@@ -142,7 +140,7 @@ async def test_the_vendors_client_sends_the_same_set_up_with_everything_in_it(tl
     )
     async with both(tls, name, request=request, ours=config, theirs=theirs_config) as ((_, ours), (_, theirs)):
         assert theirs.setup == ours.setup
-        assert theirs.version == ours.version == "v1alpha"
+        assert theirs.version == ours.version == ("v1beta" if name == NEW else "v1alpha")
 
 
 async def test_the_vendors_client_sends_the_same_history_and_handle(tls: Tls):

@@ -204,7 +204,7 @@ class GeminiLiveModel(GeminiModel):
                 f"{name!r} holds live sessions over the Gemini API itself only; give it a base_url of that"
             )
         http = LiveHttp(base_url, self._http.headers)
-        url = live_url(base_url, preview=config.proactive_audio or config.affective_dialog)
+        url = live_url(base_url, preview=writer.preview)
         headers = {key.lower(): value for key, value in request.config.headers.items()}
         async with http.dial(url, headers) as websocket:
             connection = GeminiLiveConnection(http, websocket, writer, LiveReader(name))

@@ -46,6 +46,7 @@ class LiveWriter:
     def __init__(self, request: ModelRequest, config: LiveConfig, name: str) -> None:
         """ConfigError for what the API cannot do; BadRequest for a part of the history that cannot be sent."""
         self._new = is_new(name)
+        _check(config, self._new)
         self._manual = config.activity == "manual"
         self._speaking = False
         self._held: list[Part] = []
@@ -56,6 +57,8 @@ class LiveWriter:
         setup = _setup(request, config, name, announced=self._new and bool(self._history))
         self.setup = codec.encode({"setup": setup})
         """The first frame."""
+        self.preview = not self._new and (config.affective_dialog or config.proactive_audio)
+        """Whether only the preview of the API (v1alpha) knows what the set-up asks for."""
 
     def opening(self) -> list[bytes]:
         """The frames after the set-up was accepted: the conversation so far, so that the model answers, or waits."""
@@ -119,17 +122,24 @@ def _frame(kind: str, body: Any) -> bytes:
 # --- the set-up -------------------------------------------------------------------------------------------------------
 
 
-def _setup(request: ModelRequest, config: LiveConfig, name: str, *, announced: bool) -> dict[str, Any]:
+def _check(config: LiveConfig, new: bool) -> None:
     if len(config.modalities) != 1:
         raise ConfigError(
             f"Gemini answers with AUDIO or with TEXT, not with {' and '.join(config.modalities) or 'none'}"
         )
     if config.explicit_vad_signal:
         raise ConfigError("the Gemini API sends no explicit VAD signal; leave explicit_vad_signal away")
+    if config.affective_dialog and new:
+        raise ConfigError(
+            "Gemini 3 has no affective dialog; leave enable_affective_dialog away, or take a model of Gemini 2.5"
+        )
+
+
+def _setup(request: ModelRequest, config: LiveConfig, name: str, *, announced: bool) -> dict[str, Any]:
     plain = structs.replace(request, contents=[], tools=[], response_schema=None)
     body = cast("dict[str, Any]", msgspec.json.decode(encode_request(plain)))
-    audio = "AUDIO" in config.modalities
-    tools = [{"functionDeclarations": [_declaration(t, is_new(name)) for t in request.tools]}] if request.tools else []
+    audio, new = "AUDIO" in config.modalities, is_new(name)
+    tools = [{"functionDeclarations": [_declaration(t, new) for t in request.tools]}] if request.tools else []
     out: dict[str, Any] = {
         "model": name if "/" in name else f"models/{name}",
         "generationConfig": _generation(body.get("generationConfig", {}), config),
@@ -143,7 +153,7 @@ def _setup(request: ModelRequest, config: LiveConfig, name: str, *, announced: b
         "contextWindowCompression": {"slidingWindow": {}},
         "inputAudioTranscription": {} if config.input_transcription else None,
         "outputAudioTranscription": {} if config.output_transcription and audio else None,
-        "proactivity": {"proactiveAudio": True} if config.proactive_audio else None,
+        "proactivity": {"proactiveAudio": True} if config.proactive_audio and not new else None,  # Gemini 3 always is
         "historyConfig": {"initialHistoryInClientContent": True} if announced else None,
     }
     return _merged(out, config.extra)
@@ -163,7 +173,7 @@ def _generation(given: dict[str, Any], config: LiveConfig) -> dict[str, Any]:
         speech["voiceConfig"] = {"prebuiltVoiceConfig": {"voiceName": config.voice}}
     if config.language:
         speech["languageCode"] = config.language
-    if speech:
+    if speech and "AUDIO" in config.modalities:
         out["speechConfig"] = speech
     if config.affective_dialog:
         out["enableAffectiveDialog"] = True
