@@ -175,6 +175,7 @@ class Google(Cloud):
             self.refused.append("stale token")
             return await self.send(request, gemini_fake.refusal(401, "UNAUTHENTICATED", f"bad credentials: {said}"))
         body = await request.json()
+        body = body if target.startswith("/v1/") else gemini_fake.camel(body)
         self.note(request, body)
         stream = found["verb"] in ("streamGenerateContent", "streamRawPredict")
         try:
