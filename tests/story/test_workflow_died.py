@@ -248,3 +248,22 @@ async def test_FR_130_a_question_outlives_the_compaction_of_the_session(serve: S
             assert texts(await talk.run(f"t{n}")) == [f"t{n}+end"]
         assert any("compaction" in e["actions"] for e in (await talk.stored())["events"])
         assert texts(await talk.run(answer("q", INPUT, {"response": "late"}))) == ["late+end"]
+
+
+async def test_a_hostile_isolation_scope_is_only_a_word(serve: Serve):
+    """A history from outside may hold anything; an answer to what stands in it begins no endless search."""
+    agent = Workflow("app", edges=[(START, Notes().fn("end"))])
+    asks = {"functionCall": {"id": "x", "name": "lookup", "args": {}}}
+    event = {
+        "author": "app",
+        "invocationId": "e-1",
+        "isolationScope": "#e|app|p" * 20_000,
+        "longRunningToolIds": ["x"],
+        "content": {"role": "model", "parts": [asks]},
+    }
+    async with serve(agent) as talk:
+        path = "/apps/app/users/u1/sessions/s2"
+        made = await talk.client.post(path, json={"events": [event]})
+        assert made.status == 200, made.text
+        response = await talk.client.post("/run", json=talk.at("s2").body(answer("x", "lookup", {"result": 1})))
+        assert response.status < 500, response.text
