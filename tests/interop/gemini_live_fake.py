@@ -162,6 +162,10 @@ class Line:
         await self._socket.send_bytes(b'{"setupComplete": {}}')
         server.lines.append(self)
         server.notify()
+        if server.cuts:
+            assert self._request.transport is not None
+            self._request.transport.pause_reading()
+            await self.close(*server.cuts.popleft())
 
     def over(self) -> None:
         self.closed = True
@@ -280,6 +284,8 @@ class LiveServer:
         """Close codes and reasons for the next set-ups."""
         self.statuses: deque[int] = deque()
         """HTTP statuses for the next handshakes."""
+        self.cuts: deque[tuple[int, str]] = deque()
+        """Close codes and reasons with which the next sessions end as soon as they are accepted; nothing more is read then."""
         self.mute = False
         """Whether set-ups are left without an answer."""
         self.handles: dict[str, Line] = {}
@@ -315,7 +321,7 @@ class LiveServer:
         self.urls.append(request.path_qs)
         if self.statuses:
             return web.Response(status=self.statuses.popleft(), headers={"location": self.url + "/elsewhere"})
-        socket = web.WebSocketResponse(max_msg_size=16 * 1024 * 1024)
+        socket = web.WebSocketResponse(timeout=0.2, max_msg_size=16 * 1024 * 1024)
         await socket.prepare(request)
         self.open += 1
         line = Line(self, socket, request)
