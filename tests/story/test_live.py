@@ -393,6 +393,19 @@ async def test_a_live_run_can_be_cancelled_by_its_id():
         assert line.closed
 
 
+async def test_others_may_follow_a_live_run_from_where_it_is():
+    async with staged() as stage, stage.live() as (client, line):
+        await line.say(content=model_text("one"), turn_complete=True)
+        run = (await client.until(lambda e: e.get("turnComplete")))[-1]["invocationId"]
+        async with stage.talk.client.stream("GET", f"/runs/{run}/events") as follower:
+            assert follower.status == 200
+            await line.say(content=model_text("two"), turn_complete=True)
+            await client.until(lambda e: e.get("turnComplete"))
+            seen = [json.loads((await follower.events().__anext__()).data) for _ in range(3)]
+            assert lines_of(seen) == ["~app: two", "app: two", "app: turn complete"]
+        assert stage.talk.server.runs.active == 1, "a follower that leaves ends nothing"
+
+
 async def test_a_server_that_shuts_down_says_goodbye():
     model = LiveDouble()
     async with staged(model=model) as stage, stage.live() as (client, line):

@@ -63,6 +63,11 @@ class LiveRun(Feed):
         if self.inbox is not None:
             self.inbox.close()
 
+    def forget(self, upto: int) -> None:
+        """See ports.runs.Run."""
+        if self.watchers <= 1:
+            super().forget(upto)
+
     def finish(self, outcome: RunOutcome) -> None:
         self.outcome = outcome
         self.hang_up()
