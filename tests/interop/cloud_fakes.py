@@ -311,7 +311,7 @@ class Aws(Cloud):
         auth = SigV4Auth(Credentials(ACCESS, SECRET, session), "bedrock", REGION)
         wanted = auth.signature(auth.string_to_sign(again, auth.canonical_request(again)), again)
         if scope[0] != ACCESS or scope[2:] != [REGION, "bedrock", "aws4_request"] or parts["Signature"] != wanted:
-            return "The request signature we calculated does not match the signature you provided."
+            return f"The request signature we calculated does not match the signature you provided. ({said})"
         return ""
 
     async def _container(self, request: web.Request) -> web.Response:

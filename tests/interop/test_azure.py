@@ -178,6 +178,16 @@ async def test_a_token_in_the_environment_is_used_as_it_is(azure: AzureCloud, mo
     assert azure.asked[0].headers["authorization"] == "Bearer ad-token-0123456789"
 
 
+@pytest.mark.parametrize("name", ["Api-Key", "Authorization"])
+async def test_a_secret_of_one_request_goes_before_ours(azure: AzureCloud, name: str):
+    azure.valid.add(AZURE_KEY)
+    azure.replies.append(HI)
+    model = model_of(api_key="ours-0123456789")
+    await model.generate(ask(config=GenerateConfig(headers={name: AZURE_KEY})))
+    await model.aclose()
+    assert "ours-0123456789" not in azure.asked[0].headers.values()
+
+
 async def test_a_filtered_prompt_says_so(azure: AzureCloud):
     azure.replies.append(refusal(400, "The response was filtered due to the prompt triggering a policy"))
     model = model_of(api_key=AZURE_KEY)

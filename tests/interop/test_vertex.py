@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
-from anthropic_fake import call_of, message
+from anthropic_fake import call_of, message, stream
 from anthropic_fake import said as says
 from cloud_fakes import EXPRESS, LOCATION, PROJECT, Google, running
 from gemini_fake import events, said, whole
@@ -153,7 +153,7 @@ async def test_many_at_once_fetch_one_token_and_do_not_hold_up_the_loop(google: 
 
 
 async def test_a_token_is_renewed_before_it_ends_and_kept_when_that_fails(google: Google, caplog: Any):
-    google.replies += [HI] * 4
+    google.replies += [HI] * 5
     clock = Clock()
     model = gemini(google, seams=Seams(clock=clock))
     ends = time.time() + google.lifetime  # or a little later: that of the token is made when it is issued
@@ -166,6 +166,9 @@ async def test_a_token_is_renewed_before_it_ends_and_kept_when_that_fails(google
     with caplog.at_level(logging.WARNING, logger="polyport"):
         await model.generate(ask())
     assert len(google.issued) == 1 and "cannot be renewed yet" in caplog.text
+    google.broken = 9
+    await model.generate(ask())
+    assert google.broken == 9, "a while passes before the next try"
     google.broken = 0
     clock.now += 31
     await model.generate(ask())
@@ -181,6 +184,18 @@ async def test_a_token_server_that_refuses_is_an_error_without_the_assertion(goo
         await model.generate(ask())
     await model.aclose()
     assert "eyJ" not in f"{caught.value!r}" and "gcloud auth" in str(caught.value)
+
+
+async def test_a_token_that_comes_back_in_a_stream_is_not_shown(google: Google):
+    google.valid.add("mine-0123456789")
+    fault = {"type": "error", "error": {"type": "permission_error", "message": "not mine-0123456789"}}
+    google.replies += [stream(fault), events({"error": {"code": 403, "message": "not mine-0123456789"}})]
+    where = vertex(google, credentials=own.Credentials("mine-0123456789"))
+    for model in (AnthropicModel(CLAUDE, base_url=where), GeminiModel(GEMINI, base_url=where)):
+        with pytest.raises(ModelError, match=r"not \*\*\*") as caught:
+            await streamed(model, ask())
+        assert "mine-0123456789" not in repr(caught.value)
+        await model.aclose()
 
 
 async def test_a_run_that_is_cancelled_does_not_wait_for_a_token(google: Google):
