@@ -9,6 +9,7 @@ import click
 
 from polyport.cli.a2a import a2a
 from polyport.cli.auth import auth
+from polyport.cli.deploy import deploy
 from polyport.cli.ending import mute_stdout
 from polyport.cli.evals import eval_command
 from polyport.cli.schema import schema
@@ -60,6 +61,7 @@ def main() -> None:
       polyport run my_agent          talk to it in the terminal
       polyport serve my_agent        serve it on http://127.0.0.1:8000
       polyport check my_agent        find mistakes before users do
+      polyport deploy docker my_agent   write what it takes to run it elsewhere
     """
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         reconfigure: Callable[..., Any] | None = getattr(stream, "reconfigure", None)
@@ -121,6 +123,7 @@ def check(agents: tuple[str, ...]) -> None:
 
 main.add_command(a2a)
 main.add_command(auth)
+main.add_command(deploy)
 main.add_command(eval_command)
 main.add_command(schema)
 main.add_command(serve)
