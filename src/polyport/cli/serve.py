@@ -53,6 +53,7 @@ class Config(uvicorn.Config):
             http="httptools",
             ws=open_websocket,  # pyright: ignore[reportArgumentType]  it is called like the class that it makes
             ws_max_size=limits.live_message_bytes,
+            ws_per_message_deflate=False,
             access_log=False,
             log_config=None,
             lifespan="on",
