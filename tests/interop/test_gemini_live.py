@@ -440,6 +440,7 @@ async def test_no_connection_is_left_when_the_api_takes_no_more(monkeypatch: pyt
             line.deaf()
             for _ in range(40):
                 await client.socket.send_bytes(bytes(256 * 1024))
+            await anyio.wait_all_tasks_blocked()
         assert stage.talk.server.runs.active == 0
         line.deaf(False)
         await line.gone()
