@@ -208,6 +208,10 @@ class Coordinator:
     def _new_id(engine: Engine) -> str:
         return "e-" + engine.seams.new_id()
 
+    def busy(self, key: SessionKey) -> bool:
+        """See ports.runs.Runs.busy."""
+        return self._turns.holder(key) is not None
+
     def can_go_on(self, session: Session, run_id: str) -> bool:
         """See ports.runs.Runs.can_go_on."""
         engine = self._engines.get(session.key.app)
