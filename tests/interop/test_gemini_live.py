@@ -153,6 +153,26 @@ async def test_a_call_that_the_model_cancels_is_stopped_and_never_answered():
         assert await line.heard() == {"realtimeInput": {"text": "never mind"}}
 
 
+async def test_FR_029_a_result_that_comes_after_the_turn_is_told_once_and_adds_no_turn():
+    go = anyio.Event()
+
+    async def wait() -> str:
+        """Wait."""
+        await go.wait()
+        return "done"
+
+    async with staged(tools=[wait]) as stage, stage.live() as (client, line):
+        await line.call("wait", {}, "w1")
+        await line.content(turnComplete=True)
+        await turn(client)
+        go.set()
+        assert "toolResponse" in await line.heard()
+        await client.say("and?")
+        assert await line.heard() == {"realtimeInput": {"text": "and?"}}
+        await line.text("done", turnComplete=True)
+        assert await turn(client) == ["app: result wait", "~app: done", "app: done", "app: turn complete"]
+
+
 async def test_an_interruption():
     async with staged() as stage, stage.live() as (client, line):
         await line.sound(PCM, outputTranscription={"text": "Once upon a"})

@@ -16,7 +16,9 @@ from polyport.errors import BadRequest, ConfigError, ModelError
 from polyport.models import gemini_live
 from polyport.models.gemini import GeminiModel
 from polyport.models.gemini_live import GeminiLiveConnection, GeminiLiveModel
+from polyport.models.http import Http
 from polyport.models.registry import resolve
+from polyport.models.vertex import Vertex
 from polyport.ports.live import CONNECTION_LOST, LiveModel
 from support.live import PATIENCE_S
 
@@ -76,6 +78,13 @@ async def test_what_the_api_cannot_do_is_said_before_anything_is_sent(config: di
             async with model_of(server).connect(ModelRequest(contents=[]), LiveConfig(**config)):
                 pass
         assert not server.urls
+
+
+async def test_a_cloud_is_told_from_the_api():
+    model = GeminiLiveModel(NEW, http=Http(Vertex(api_key=KEY)))
+    with pytest.raises(ConfigError, match="Gemini API itself"):
+        async with model.connect(ModelRequest(contents=[]), LiveConfig()):
+            pass
 
 
 CONVERSATION = [
