@@ -184,6 +184,7 @@ async def test_a_token_server_that_refuses_is_an_error_without_the_assertion(goo
         await model.generate(ask())
     await model.aclose()
     assert "eyJ" not in f"{caught.value!r}" and "gcloud auth" in str(caught.value)
+    assert google.broken == 8, "another try would be refused as well"
 
 
 async def test_a_token_that_comes_back_in_a_stream_is_not_shown(google: Google):

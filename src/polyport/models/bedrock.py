@@ -160,7 +160,8 @@ class _Frames:
     def __init__(self) -> None:
         stream = import_module("botocore.eventstream")
         self._buffer = stream.EventStreamBuffer()
-        self._wrong = (stream.ParserError, msgspec.DecodeError, struct.error, ValueError, KeyError, IndexError)
+        bad_json = (msgspec.DecodeError, RecursionError)
+        self._wrong = (stream.ParserError, struct.error, ValueError, KeyError, IndexError, *bad_json)
 
     def feed(self, chunk: bytes) -> bytes:
         """The server-sent events of the frames that are whole now. Nonsense is an `error` event, after what came before it."""
