@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 AGENT_HELP = """AGENT is a folder with an agent.py or a root_agent.yaml, a .py or .yaml file, or a module; `:name` behind it
 says which agent of several. Without a name `app`, `root_agent` or `agent` is taken. A folder of agent folders gives all of
@@ -20,6 +21,13 @@ class TopicOption(click.Option):
     def __init__(self, *words: Any, topic: str, **settings: Any) -> None:
         super().__init__(*words, **settings)
         self.topic = topic
+
+    def get_error_hint(self, ctx: click.Context | None) -> str:
+        """Names the variable that a wrong value came from: Kubernetes sets POLYPORT_PORT for a Service named polyport."""
+        hint = super().get_error_hint(ctx)
+        if ctx is not None and ctx.get_parameter_source(self.name or "") is ParameterSource.ENVIRONMENT:
+            return f"{hint} (from {ctx.auto_envvar_prefix}_{(self.name or '').upper()})"
+        return hint
 
 
 class TopicCommand(click.Command):
