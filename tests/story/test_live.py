@@ -473,6 +473,25 @@ async def test_a_model_that_takes_nothing_slows_its_client_down_and_then_ends_th
         await line.gone()
 
 
+@pytest.mark.parametrize(
+    "frame",
+    [
+        {"stateDelta": {"k": "x" * 4096}},
+        {"content": {"parts": [{"fileData": {"fileUri": "x" * 4096, "mimeType": "text/plain"}}]}},
+    ],
+    ids=["state", "file"],
+)
+async def test_all_that_a_client_says_counts_while_it_waits(frame: dict[str, Any]):
+    limits = Limits(live_queue_bytes=8 * 1024, live_stall_s=0.05)
+    async with staged(limits=limits) as stage, stage.live() as (client, line):
+        line.stall()
+        await client.say("hi")
+        for _ in range(6):
+            await client.send(**frame)
+        code, reason = await client.closed()
+        assert (code, "live_stall_s" in reason) == (1013, True)
+
+
 async def test_back_pressure_loses_nothing():
     async with staged(limits=Limits(live_queue_bytes=2048)) as stage, stage.live() as (client, line):
         line.stall()

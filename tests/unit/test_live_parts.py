@@ -12,11 +12,11 @@ from polyport.runs.inbox import ITEM_BYTES, Inbox
 
 
 def sound(size: int) -> LiveRequest:
-    return LiveRequest(realtime=LiveBlob(Blob(mime_type="audio/pcm", data=bytes(size))))
+    return LiveRequest(realtime=LiveBlob(Blob(mime_type="audio/pcm", data=bytes(size))), size=size)
 
 
 def said(text: str) -> LiveRequest:
-    return LiveRequest(content=user_text(text))
+    return LiveRequest(content=user_text(text), size=len(text))
 
 
 async def test_an_inbox_gives_out_what_came_first_and_takes_back():
