@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl
 from polyport import codec
 from polyport.data.auth import ANONYMOUS
 from polyport.data.limits import Limits
+from polyport.data.session import APP
 from polyport.errors import BadRequest, Forbidden, RunCancelled, TooLarge
 from polyport.ports.auth import Authorizer
 from polyport.ports.trace import INCOMING, TRACE_HEADERS
@@ -89,6 +90,16 @@ class Request:
         for routes of one app."""
         if self.authorizer is not None:
             await self.authorizer.use(self.caller, app)
+
+    async def change_state(self, app: str, state: Iterable[str]) -> None:
+        """Forbidden for keys of state that all users of an app share (`app:`), unless the caller may administer the app (spec
+        rest 11.10). A handler that takes state from a caller asks before any storage."""
+        shared = next((key for key in state if key.startswith(APP)), "")
+        if shared and self.authorizer is not None:
+            try:
+                await self.authorizer.administer(self.caller, app)
+            except Forbidden as error:
+                raise Forbidden(f"{error}: all users of the app share the state {shared[:100]!r}") from None
 
     async def usable(self, apps: Iterable[str]) -> list[str]:
         """Those of the apps that the caller may know of, in the same order (spec rest 11.35)."""

@@ -93,6 +93,7 @@ class RunRoutes:
         body = await request.json(RunBody)
         asked = run_request(body)
         await request.act_as(asked.key.user, asked.key.app)
+        await request.change_state(asked.key.app, asked.state_delta)
         run = await (self._runs.start(asked) if detach else attached_run(request, self._runs, asked))
         request.run_id = run.id
         return run
