@@ -462,6 +462,19 @@ async def test_a_slow_client_is_dropped_and_holds_up_nobody():
         assert lines_of(await stage.stored()) == ["app: 0 1 2 3 4 5 "]
 
 
+async def test_sound_that_a_client_does_not_read_is_bounded_in_bytes():
+    async with staged(limits=Limits(live_queue_bytes=64 * 1024)) as stage, stage.live() as (client, line):
+        for _ in range(10):  # far more than the limit, but it reads
+            await line.say(content=sound(bytes(30_000)))
+            assert (await client.event())["content"]["parts"]
+        client.socket.hold()
+        for _ in range(4):
+            await line.say(content=sound(bytes(30_000)))
+        client.socket.hold(False)
+        code, reason = await client.closed()
+        assert (code, reason.startswith("the client is too slow")) == (1008, True)
+
+
 async def test_a_model_that_takes_nothing_slows_its_client_down_and_then_ends_the_session():
     limits = Limits(live_queue_bytes=8 * 1024, live_stall_s=0.05)
     async with staged(limits=limits) as stage, stage.live() as (client, line):

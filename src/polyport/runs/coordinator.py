@@ -280,7 +280,8 @@ class Coordinator:
         self, run: LiveRun, engine: Engine, request: RunRequest, session: Session, sinks: Sequence[Sink]
     ) -> RunOutcome:
         try:
-            return await engine.execute(run.id, request, session, run.publish, sinks, run.inbox)
+            publish = run.publish if run.inbox is None else run.publish_live
+            return await engine.execute(run.id, request, session, publish, sinks, run.inbox)
         except PolyportError as error:
             log.warning("run %s failed: %s", run.id, error)
             return RunOutcome(status="failed", error=error, reason=str(error))
