@@ -302,6 +302,19 @@ async def test_FR_028_a_cut_connection_is_resumed(at_once: None, code: int):
         assert (await turn(client))[-2:] == ["app: I think so", "app: turn complete"]
 
 
+async def test_an_activity_that_began_before_a_cut_ends_after_it():
+    async with staged() as stage, stage.live(activity="manual") as (client, line):
+        await line.say(sessionResumptionUpdate={"newHandle": "h1", "resumable": True})
+        await client.send(activityStart={})
+        await client.send(activityStart={})
+        assert await line.heard() == {"realtimeInput": {"activityStart": {}}}
+        line.drop()
+        again = await stage.model.connection()
+        await client.send(activityEnd={})
+        assert await again.heard() == {"realtimeInput": {"activityStart": {}}}
+        assert await again.heard() == {"realtimeInput": {"activityEnd": {}}}
+
+
 async def test_a_call_is_answered_on_the_connection_that_resumes_the_session():
     go = anyio.Event()
 
