@@ -16,6 +16,8 @@ from polyport.data.limits import MIB, Limits
 from polyport.data.live import LiveBlob, LiveConfig, LiveSignal
 from polyport.data.model import Transcription, Usage
 from polyport.errors import ModelError
+from polyport.models.fallback import Fallback
+from polyport.models.retry import Retrying
 from polyport.ports.agent import RunContext
 from polyport.ports.auth import Auth
 from polyport.protocols.live import Live
@@ -535,6 +537,24 @@ async def test_an_agent_that_cannot_talk_live_closes_with_1011_and_says_why(agen
         code, reason = await client.closed()
         assert code == 1011
         assert reason.startswith("agent 'app' cannot take part in a live session")
+
+
+@pytest.mark.parametrize("wrap", [Retrying, lambda model: Fallback(Retrying(model), ScriptedModel())])
+async def test_a_model_that_is_wrapped_talks_live_as_it_does_by_itself(wrap: Any):
+    model = LiveDouble(name="inner")
+    agent = LlmAgent(name="app", model=wrap(model))
+    async with staged(agent=agent, model=model) as stage, stage.live() as (client, line):
+        assert line.request.model == "inner"
+        await line.say(turn_complete=True)
+        assert (await client.event())["turnComplete"]
+
+
+@pytest.mark.parametrize("wrap", [Retrying, lambda model: Fallback(model, LiveDouble())])
+async def test_a_model_that_is_wrapped_and_not_live_is_refused(wrap: Any):
+    agent = LlmAgent(name="app", model=wrap(ScriptedModel()))
+    async with staged(agent=agent) as stage, stage.connected() as client:
+        code, reason = await client.closed()
+        assert (code, "cannot take part in a live session" in reason) == (1011, True)
 
 
 async def test_agents_side_by_side_cannot_share_one_conversation():

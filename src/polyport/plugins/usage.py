@@ -1,7 +1,8 @@
 """UsagePlugin: tokens and cost of each run, over all its agents and by model.
 
 Used in `App(plugins=[...])`. Sums what the providers told; says it in one line of the log and to a function of yours when the
-run ends, also one that failed or was cancelled. The turns of a live session are counted when it ends. Never asks a model, and stores nothing in the session.
+run ends, also one that failed or was cancelled. The turns of a live session are counted when it ends. Never asks a model, and
+stores nothing in the session.
 """
 
 import logging
