@@ -18,8 +18,10 @@ from polyport.ports.auth import Auth
 from polyport.protocols.a2a.card import CardConfig
 from polyport.protocols.a2a.mount import A2a
 from polyport.protocols.agent_engine.mount import AgentEngine
+from polyport.protocols.debug.mount import Debug
 from polyport.protocols.evals.mount import Evals
 from polyport.protocols.guard import Guard
+from polyport.protocols.triggers.mount import Triggers
 from polyport.testing import ScriptedModel, connect
 from polyport.testing.connect import Client
 from polyport.testing.exchange import Response
@@ -195,6 +197,30 @@ async def test_the_list_of_apps_is_that_of_the_caller():
             assert info.status == (200 if "books" in apps else 403)
         missing = await client.get("/apps/wine/app-info", headers=callers.headers("bob"))
         assert missing.status == 404 and "books, weather" in missing.text
+
+
+async def test_an_error_about_an_app_that_is_missing_names_only_apps_of_the_caller(tmp_path: Path):
+    """Spec rest 11.35. Patterns let callers ask for apps that are not there."""
+    callers = Keyed(bob=["staff"])
+    roles = Roles([Role(name="staff", apps=("w*",), administer=True)])
+    agents = [weather(), LlmAgent(name="books", model=ScriptedModel())]
+    protocols = ["rest", Debug(), Triggers(), Evals(root=tmp_path)]
+    async with connect(App(agents, auth=Auth(callers.auth, roles), protocols=protocols)) as client:
+        bob = callers.headers("bob")
+        assert (await client.post("/apps/wine/users/bob/sessions/s1", headers=bob)).status == 200
+        for method, path, body in (
+            ("GET", "/apps/wine/app-info", None),
+            ("POST", "/run", run("bob", appName="wine")),
+            ("POST", "/run_sse", run("bob", appName="wine")),
+            ("GET", "/dev/apps/wine/graph", None),
+            ("GET", "/dev/apps/wine/build_graph", None),
+            ("POST", "/apps/wine/trigger/webhook", {}),
+            ("POST", "/dev/apps/wine/eval_sets/s", {}),
+        ):
+            answer = await client.request(method, path, json=body, headers=bob)
+            told = "see /list-apps" if path.startswith("/run") else "the apps are: weather"
+            assert answer.status == 404 and f"'wine'; {told}" in answer.text, (path, answer.text)
+            assert "books" not in answer.text, path
 
 
 async def test_authorization_of_ones_own_is_asked_with_the_app():

@@ -14,7 +14,7 @@ from polyport import codec
 from polyport.data.auth import ANONYMOUS
 from polyport.data.limits import Limits
 from polyport.data.session import APP
-from polyport.errors import BadRequest, Forbidden, RunCancelled, TooLarge
+from polyport.errors import BadRequest, Forbidden, NotFound, RunCancelled, TooLarge
 from polyport.ports.auth import Authorizer
 from polyport.ports.trace import INCOMING, TRACE_HEADERS
 from polyport.seams import Seams
@@ -111,6 +111,12 @@ class Request:
                 continue
             found.append(app)
         return found
+
+    async def no_app(self, name: str, apps: Iterable[str], before: str = "") -> NotFound:
+        """The error for an app that is not among those that are served: it names those that the caller may know of."""
+        known = await self.usable(sorted(apps))
+        there = f"the apps are: {', '.join(known)}" if known else "see /list-apps"
+        return NotFound(f"{before}there is no app {name[:100]!r}; {there}")
 
     def join_trace(self) -> bool:
         """Let the runs that begin in this task know the trace that the request names; whether it names one."""

@@ -127,8 +127,7 @@ class Coordinator:
             session = await self._load(request)
             engine = self._engines.get(key.app)
             if engine is None:
-                known = ", ".join(self._engines)
-                raise NotFound(f"failed to load agent: there is no app {key.app!r}; the apps are: {known}")
+                raise NotFound(f"failed to load agent: there is no app {key.app!r}; see /list-apps")
             run_id = self._run_id(request, session, engine)
             self._check_user(key.user)
             goes_on = request.message is None or bool(request.message.responses)

@@ -91,7 +91,7 @@ class Graphs:
 
     async def event(self, request: Request, send: Send) -> None:
         """404 for an app, session or event that is not there."""
-        tree = self._tree(request)
+        tree = await self._tree(request)
         app, user, session_id = (request.params[name] for name in ("app", "user", "session"))
         session = await self._stores.sessions.get(SessionKey(app, user, session_id))
         event = next((e for e in session.events if e.id == request.params["event"]), None)
@@ -100,24 +100,24 @@ class Graphs:
         await _send(request, send, draw(tree, tree.root, highlights(event)))
 
     async def whole(self, request: Request, send: Send) -> None:
-        tree = self._tree(request)
+        tree = await self._tree(request)
         await _send(request, send, draw(tree, tree.root))
 
     async def build(self, request: Request, send: Send) -> None:
-        await send_json(send, AgentGraph(_node(self._tree(request).root), ""))
+        await send_json(send, AgentGraph(_node((await self._tree(request)).root), ""))
 
     async def image(self, request: Request, send: Send) -> None:
         """`{"<root>": {"dotSrc"}}`; with `?node=root/child` the picture of that agent alone, 404 if there is none."""
-        tree, colours, path = self._tree(request), _colours(request), request.query_text("node")
+        tree, colours, path = await self._tree(request), _colours(request), request.query_text("node")
         if not path:
             return await send_json(send, {tree.root.name: Picture(dot(draw(tree, tree.root), colours))})
         await send_json(send, Picture(dot(draw(tree, _at(tree.root, path)), colours)))
 
-    def _tree(self, request: Request) -> AgentTree:
+    async def _tree(self, request: Request) -> AgentTree:
         name = request.params["app"]
         tree = self._trees.get(name)
         if tree is None:
-            raise NotFound(f"there is no app {name[:100]!r}; the apps are: {', '.join(sorted(self._trees))}")
+            raise await request.no_app(name, self._trees)
         return tree
 
 
