@@ -1,6 +1,6 @@
 """Connections to live models: what happens when one is lost, and how the conversation moves from agent to agent."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import anyio
@@ -8,11 +8,12 @@ import pytest
 
 from polyport import LlmAgent, LoopAgent, SequentialAgent
 from polyport.data.content import Content, model_text
+from polyport.data.event import Event
 from polyport.data.live import LiveBlob, LiveResponses
 from polyport.data.model import ModelResponse, Transcription
 from polyport.engine import live_loop
 from polyport.errors import BadRequest, ModelError
-from polyport.ports.agent import CallbackContext
+from polyport.ports.agent import CallbackContext, ReadContext
 from polyport.ports.live import CONNECTION_LOST
 from polyport.ports.plugin import Plugin
 from polyport.testing import ScriptedModel, call
@@ -213,6 +214,41 @@ async def test_a_result_that_comes_while_there_is_no_connection_is_told_on_the_n
         let_in.set()
         again = await stage.model.connection()
         assert results_of(await again.heard()) == [("w", {"result": "done"})]
+        await client.say("next")
+        assert text_of(await again.heard()) == "next"
+
+
+async def test_a_piece_of_a_streaming_tool_that_comes_while_the_history_is_made_is_told_once():
+    storing, stored, more = anyio.Event(), anyio.Event(), anyio.Event()
+
+    class Store(Plugin):
+        """Takes its time with what was said before the connection was lost."""
+
+        name = "slow"
+
+        async def on_event(self, ctx: ReadContext, event: Event) -> Event | None:
+            if event.content is not None and event.content.text == "hello" and not event.partial:
+                storing.set()
+                await stored.wait()
+            return None
+
+    async def watch() -> AsyncIterator[str]:
+        """Watch."""
+        await more.wait()
+        yield "news"
+        await anyio.sleep_forever()
+
+    async with staged(tools=[watch], plugins=[Store()]) as stage, stage.live() as (client, line):
+        await line.say(calls=[call("watch", {}, "w")])
+        await line.heard()
+        await line.say(content=model_text("hello"))
+        line.drop(LOST)
+        await storing.wait()
+        more.set()
+        await anyio.wait_all_tasks_blocked()
+        stored.set()
+        again = await stage.model.connection()
+        assert told(again)[-1] == "user: The tool `watch` reports: news"
         await client.say("next")
         assert text_of(await again.heard()) == "next"
 

@@ -1,7 +1,8 @@
 """The port of a live model: one connection over which user and model talk at the same time (spec core 2.4).
 
-A `Model` whose class also has `connect` is a `LiveModel`, and may be the model of an agent in a live session, itself or inside
-one whose `live` is it; `generate` goes on serving all other runs. Implemented in `models/`, used by `engine/live_loop` only. Nothing here does I/O.
+A `Model` whose class also has `connect` is a `LiveModel`, and may be the model of an agent in a live session, itself or as the
+`live` of another; `generate` goes on serving all other runs. Implemented in `models/`, used by `engine/live_loop` only. Nothing
+here does I/O.
 
 What an implementation must keep:
 - `connect` makes the connection, sends the set-up, and gives it out once the provider has accepted it. One `connect` is one
