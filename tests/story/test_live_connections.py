@@ -6,7 +6,7 @@ from typing import Any
 import anyio
 import pytest
 
-from polyport import LlmAgent, LoopAgent, SequentialAgent
+from polyport import LlmAgent, LoopAgent, SequentialAgent, ToolContext
 from polyport.data.content import Content, model_text
 from polyport.data.event import Event
 from polyport.data.live import LiveBlob, LiveResponses
@@ -251,6 +251,32 @@ async def test_a_piece_of_a_streaming_tool_that_comes_while_the_history_is_made_
         assert told(again)[-1] == "user: The tool `watch` reports: news"
         await client.say("next")
         assert text_of(await again.heard()) == "next"
+
+
+async def test_a_tool_that_ends_the_run_while_there_is_no_connection_ends_it_whatever_becomes_of_that():
+    entered, let_in, release = anyio.Event(), anyio.Event(), anyio.Event()
+
+    class Refused(LiveDouble):
+        async def before(self) -> None:
+            if self.lines:
+                entered.set()
+                await let_in.wait()
+                raise ModelError("no such model", http_status=404)
+
+    async def work(ctx: ToolContext) -> str:
+        """Work."""
+        await release.wait()
+        ctx.end("all is done")
+        return "done"
+
+    async with staged(model=Refused(), tools=[work]) as stage, stage.live() as (client, line):
+        await line.say(calls=[call("work", {}, "w")])
+        line.drop(LOST)
+        await entered.wait()
+        release.set()
+        await client.until(lambda e: "functionResponse" in str(e))
+        let_in.set()
+        assert await client.closed() == (1000, "")
 
 
 async def test_a_result_that_could_not_be_sent_is_told_on_the_next_connection():

@@ -120,6 +120,8 @@ class LiveTurn:
     async def _again(self, request: ModelRequest, error: ModelError, opened: bool) -> None:
         """Wait until a new connection may be tried, or give up."""
         log.warning("run %s: the connection of %s was lost: %s", self.ctx.invocation_id, self.model.name, error)
+        if self.ending is not None:
+            return  # there is nothing to connect for any more
         refused_handle = bool(self.handle) and not opened
         may = error.code == CONNECTION_LOST or refused_handle or self.going_away
         self.lost += 1
