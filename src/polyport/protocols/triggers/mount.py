@@ -190,7 +190,10 @@ class TriggerServer:
         if self._settings.oidc_audience:
             _check_token(request.caller, self._settings.oidc_audience, self._settings.oidc_service_accounts)
         elif request.authorizer is not None and ROLE not in request.caller.roles:
-            await request.authorizer.administer(request.caller, app)
+            try:
+                await request.authorizer.administer(request.caller, app)
+            except Forbidden as error:
+                raise Forbidden(f"{error}, or the role {ROLE}, which may send messages only") from None
         return app
 
     async def _app(self, request: Request) -> str:
