@@ -164,6 +164,17 @@ async def test_T061_a_receiver_that_hangs_is_not_felt(lasting: bool, tmp_path: P
         await hook.until(4)
 
 
+async def test_T061_receivers_that_hang_take_no_room_from_those_that_are_well():
+    async with hooked() as sick, hooked() as hook, wired("rest", echoing(), push=local(at_once=1, drain_s=0.0)) as wire:
+        sick.answers = [500, None]
+        await ordered(wire, sick)
+        await sick.until(2)  # it was tried again, and hangs
+        await wire.send(messageId="m2", configuration={"taskPushNotificationConfig": {"url": hook.url}})
+        with anyio.fail_after(5):
+            await hook.until(4)
+        sick.late.set()
+
+
 @pytest.mark.parametrize("failure", [500, 503, 429, (503, [(b"retry-after", b"0")]), 408])
 async def test_T062_FR_189_tried_again_and_in_order(failure: Any):
     agent = LlmAgent(name="app", model=ScriptedModel(chunks("a", "b", "c")))

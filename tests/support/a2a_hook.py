@@ -13,13 +13,14 @@ from interop.mcp_servers.lab import listening
 
 class Hook:
     """`got` are path, headers and body of each delivery, oldest first. `answers` are the statuses of the next ones, then 200; a
-    status may be a pair with more headers. While `open` is not set, answers wait."""
+    status may be a pair with more headers, and None is 200 when `late` is set. While `open` is not set, answers wait."""
 
     def __init__(self) -> None:
         self.got: list[tuple[str, dict[str, str], Any]] = []
         self.answers: list[Any] = []
         self.open = anyio.Event()
         self.open.set()
+        self.late = anyio.Event()
         self.url = ""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -39,6 +40,9 @@ class Hook:
         self.got.append((scope["path"], headers, json.loads(body)))
         answer = self.answers.pop(0) if self.answers else 200
         await self.open.wait()
+        if answer is None:
+            await self.late.wait()
+            answer = 200
         status, more = answer if isinstance(answer, tuple) else (answer, [])
         await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"0"), *more]})
         await send({"type": "http.response.body", "body": b""})

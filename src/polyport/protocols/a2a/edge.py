@@ -108,6 +108,11 @@ def told(error: BaseException, request: Request) -> BaseException:
     return error
 
 
+def too_long(edge: Edge) -> TimedOut:
+    """Why a stream ends that was open for `stream_s`."""
+    return TimedOut(f"the stream was open for {edge.stream_s:g} s (stream_s); subscribe to the task again")
+
+
 def internal(request_id: str) -> PolyportError:
     """An error that says nothing but where to look."""
     text = f"internal error; the server's log has the details under request id {request_id}"
@@ -130,7 +135,7 @@ async def stream_frames(
         if ended == "gone":
             return
         if ended == "timeout":
-            raise TimedOut(f"the stream was open for {edge.stream_s:g} s (stream_s); subscribe to the task again")
+            raise too_long(edge)
     except Exception as error:  # noqa: BLE001  the caller is told, and the log
         await stream.send(sse.frame(failed(told(error, request))))
     await stream.close()

@@ -7,10 +7,12 @@ and ProtoJSON on this side. Service parameters and credentials come as metadata,
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+import anyio
 import anyio.to_thread
 import grpc
 import grpc.aio
@@ -20,7 +22,7 @@ from polyport.codec import encode
 from polyport.data.limits import Limits
 from polyport.errors import ConfigError
 from polyport.protocols.a2a.calls import CallContext
-from polyport.protocols.a2a.edge import V03, V1, Edge, call_of, echo, told
+from polyport.protocols.a2a.edge import V03, V1, Edge, call_of, echo, told, too_long
 from polyport.protocols.a2a.fold import Update
 from polyport.protocols.a2a.grpc_methods import METHODS, Method
 from polyport.protocols.a2a.operations import STREAMING, UNARY
@@ -37,6 +39,8 @@ log = logging.getLogger("polyport.a2a")
 DETAILS = "grpc-status-details-bin"
 MAX_DETAILS = 6000
 """Trailers have 8 KiB; details that are larger say only which error it is."""
+KEEPALIVE = (("grpc.keepalive_time_ms", 20_000), ("grpc.http2.ping_timeout_ms", 20_000))
+"""A caller that vanished without a word is noticed by this, else after two hours."""
 STOP_S = 2.0
 """How long open streams may last when the server stops. Runs have ended by then."""
 
@@ -77,7 +81,8 @@ class GrpcServer:
         """Take calls inside the block. ConfigError when the address cannot be had, or the certificate not be read."""
         limits = self._behind.limits
         server: Any = grpc.aio.server(
-            options=[("grpc.max_receive_message_length", limits.body_bytes)], maximum_concurrent_rpcs=limits.max_runs
+            options=[("grpc.max_receive_message_length", limits.body_bytes), *KEEPALIVE],
+            maximum_concurrent_rpcs=limits.max_runs,
         )
         server.add_generic_rpc_handlers((_Handlers(self._behind),))
         credentials = await anyio.to_thread.run_sync(_credentials, *self._tls) if self._tls is not None else None
@@ -179,8 +184,17 @@ class _Call:
     async def _frames(self, edge: Edge, request: Request, context: Any, asked: Any) -> None:
         call = await self._enter(edge, request, context)
         opened = STREAMING[self._method.operation].open(edge.handler, call, asked)
+        deadline = inf if edge.stream_s is None else anyio.current_time() + edge.stream_s
         async with opened as stream, aclosing(stream.batches()) as batches:
-            async for updates in batches:
+            while True:
+                with anyio.CancelScope(
+                    deadline=deadline
+                ) as limit:  # not around `write`: grpcio cannot abort after that
+                    updates = await anext(batches, None)
+                if limit.cancelled_caught:
+                    raise too_long(edge)
+                if updates is None:
+                    return
                 for update in updates:
                     last = stream.last and update is updates[-1]
                     await context.write(self._written(self._frame(update, last)))

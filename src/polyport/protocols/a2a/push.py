@@ -251,7 +251,7 @@ class PushOutbox:
 
     async def _catch_up(self, delivery: Delivery, key: PushKey) -> None:
         """Send what the receiver does not have, in order; Lost when that is not ours to do."""
-        ended = False
+        ended, well = False, True
         target = await self._hold(key)
         while changes := await self._changes(target):
             for n, (version, change) in enumerate(changes):
@@ -262,14 +262,14 @@ class PushOutbox:
                     self._note(target, change.body, f"{self.settings.waiting} others wait for this receiver (waiting)")
                     continue
                 else:
-                    target = await self._send(delivery, target, change.body)
+                    target, well = await self._send(delivery, target, change.body, well)
                 target = await self._hold(key, sent=version)
         await self._pushes.release(key, self._me, done=ended)
         if ended:
             self._forget(key)
 
-    async def _send(self, delivery: Delivery, target: PushTarget, body: bytes) -> PushTarget:
-        """The target as it is after the receiver has the body, or was given up."""
+    async def _send(self, delivery: Delivery, target: PushTarget, body: bytes, well: bool) -> tuple[PushTarget, bool]:
+        """The target as it is after the receiver has the body, or the body was given up; whether the receiver took it."""
 
         async def again(wait_s: float) -> TaskPushNotificationConfig:
             nonlocal target
@@ -277,10 +277,11 @@ class PushOutbox:
             return _config(target)
 
         try:
-            await delivery.send(_config(target), again, body)
+            await delivery.send(_config(target), again, body, well=well)
         except GaveUp as reason:
             self._note(target, body, str(reason))
-        return target
+            return target, False
+        return target, True
 
     async def _hold(self, key: PushKey, *, sent: int = 0, wait_s: float = 0.0) -> PushTarget:
         """Say that the receiver is told from here, for as long as one notification may take and `wait_s` more."""

@@ -36,22 +36,25 @@ class Lost(Exception):
 
 
 class Delivery:
-    """See the module. One for all receivers: `at_once` bounds what is on its way."""
+    """See the module. One for all receivers: `at_once` bounds what is on its way. Whatever is tried again has less room of its
+    own, so that receivers which hang take none from those that are well."""
 
     def __init__(self, settings: PushSettings, http: HttpClient, seams: Seams) -> None:
         self._settings = settings
         self._http = http
         self._seams = seams
         self._room = asyncio.Semaphore(settings.at_once)
+        self._sick_room = asyncio.Semaphore(max(1, settings.at_once // 4))
         self._bell = asyncio.Event()
 
-    async def send(self, config: TaskPushNotificationConfig, again: Again, body: bytes) -> None:
-        """Return when the receiver has it. GaveUp; and what `again` raises, which is asked before a wait with its seconds, and
-        after one with 0, for the configuration of the moment."""
+    async def send(self, config: TaskPushNotificationConfig, again: Again, body: bytes, *, well: bool) -> None:
+        """Return when the receiver has it; `well` says that it took the last one. GaveUp; and what `again` raises, which is
+        asked before a wait with its seconds, and after one with 0, for the configuration of the moment."""
         settings, reason = self._settings, ""
         for attempt in range(settings.attempts):
-            waits = self._room.locked()
-            async with self._room:
+            room = self._room if well and not attempt else self._sick_room
+            waits = room.locked()
+            async with room:
                 if waits:  # longer, perhaps, than the receiver is ours
                     config = await again(0.0)
                 reason, wait_s = await self._try(config, body)

@@ -24,7 +24,7 @@ class PushSettings(Struct, frozen=True, kw_only=True):
     """The wait after the first failure; it doubles with each further one."""
     backoff_max_s: float = 60.0
     at_once: int = 64
-    """How many notifications are on their way at one time."""
+    """How many notifications are on their way at one time. Beside them, a quarter as many are tried again."""
     waiting: int = 10_000
     """How many may wait for one receiver; the oldest are given up."""
     configs_per_task: int = 16
