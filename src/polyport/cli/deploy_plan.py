@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from types import ModuleType
 
 from dotenv import dotenv_values
 from msgspec import Struct
@@ -180,24 +181,34 @@ def _extras(wanted: Wanted, found: object, trees: Mapping[str, AgentTree], model
         ("a2a", any(isinstance(agent, RemoteAgent) for agent in agents)),
         ("auth", bool(kinds & {"jwt", "google", "iap"})),
         ("triggers", "triggers" in wanted.protocols),
-        ("pydantic", "pydantic" in sys.modules),
+        ("pydantic", _uses("pydantic")),
     ):
         if needed:
             extras.add(extra)
     return sorted(filter(None, extras))
 
 
-def _imported(here: Path, places: list[str]) -> list[str]:
-    """What the agents have imported from the current folder besides their own: the file, or the folder right below it."""
-    found: list[str] = []
+def _theirs(here: Path) -> Iterator[tuple[ModuleType, Path]]:
+    """The modules of the project that are loaded now, and their files."""
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         path = Path(file) if isinstance(file, str) else here
         apart = path.is_relative_to(sys.prefix) or "site-packages" in path.parts or name.split(".")[0] in _NOT_THEIRS
-        theirs = path != here and path.is_relative_to(here) and not apart
-        if theirs and not any(path.is_relative_to(here / place) for place in places):
-            found.append(_below(here / path.relative_to(here).parts[0], here))
-    return found
+        if path != here and path.is_relative_to(here) and not apart:
+            yield module, path
+
+
+def _imported(here: Path, places: list[str]) -> list[str]:
+    """What the agents have imported from the current folder besides their own: the file, or the folder right below it."""
+    files = [path for _, path in _theirs(here) if not any(path.is_relative_to(here / place) for place in places)]
+    return [_below(here / path.relative_to(here).parts[0], here) for path in files]
+
+
+def _uses(package: str) -> bool:
+    """Whether a module of the project has a name of this package in it."""
+    values = (value for module, _ in _theirs(Path.cwd()) for value in vars(module).values())
+    homes = (getattr(value, "__module__", None) or getattr(value, "__name__", "") for value in values)
+    return any(isinstance(home, str) and home.split(".")[0] == package for home in homes)
 
 
 def _requirements(places: list[str], here: Path) -> list[str]:
