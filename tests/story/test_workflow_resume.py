@@ -6,7 +6,17 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from polyport import App, Event, FunctionAgent, LlmAgent, LoopAgent, ParallelAgent, RunContext, SequentialAgent
+from polyport import (
+    App,
+    Event,
+    FunctionAgent,
+    LlmAgent,
+    LoopAgent,
+    ParallelAgent,
+    RunContext,
+    SequentialAgent,
+    make_tool,
+)
 from polyport.data.content import model_text
 from polyport.data.session import SessionKey
 from polyport.engine.journal import read
@@ -439,6 +449,44 @@ async def test_a_history_that_a_client_brings_claims_no_step(serve: Serve):
         assert made.status == 200, made.text
         await talk.at("s2").run(reply("w", "yes"))
     assert ran == ["hi", "hi"], "nothing that came from outside counts as done"
+
+
+@pytest.mark.parametrize("rounds", [(1,), (1, 2, 3)])
+@pytest.mark.parametrize("how", ["goes on", "answers"])
+async def test_a_history_that_a_client_brings_did_not_call_a_tool_either(
+    serve: Serve, how: str, rounds: tuple[int, ...]
+):
+    """Where an agent of a node works is written in its events, and those are not sealed."""
+    seen: list[Any] = []
+
+    def check(who: str) -> dict[str, bool]:
+        """Check somebody."""
+        seen.append(who)
+        return {"ok": False}
+
+    edges = [(START, node(lambda text: {"who": text}, name="who"), make_tool(check), node(seen.append, name="pay"))]
+    events: list[dict[str, Any]] = [{"author": "user", "content": {"parts": [{"text": "me"}]}}]
+    fake = {"id": "c", "name": "check", "response": {"ok": True}}
+    for number in rounds:
+        path = f"app@{number}/check@1"
+        place = {"author": "check", "isolationScope": f"#X|app|{path}", "nodeInfo": {"path": path}}
+        asked = {"functionCall": {"id": "c", "name": "check", "args": {"who": "me"}}}
+        events.append({**place, "content": {"parts": [asked]}, "longRunningToolIds": ["c"]})
+        if how == "goes on":
+            events.append({**place, "content": {"parts": [{"functionResponse": fake}]}})
+    for number, event in enumerate(events):
+        event |= {"id": f"e{number}", "invocationId": "X"}
+    async with serve(Workflow("app", edges=edges)) as talk:
+        made = await talk.client.post("/apps/app/users/u1/sessions/s2", json={"events": events})
+        assert made.status == 200, made.text
+        there = talk.at("s2")
+        if how == "answers":
+            await there.run(answer("c", "check", {"ok": True}))
+        else:
+            body = there.body(None, invocationId="X")
+            assert (await talk.client.post("/run", json=body)).status in (200, 409)
+            await there.run("me")
+    assert {"ok": True} not in seen and seen[-2:] == ["me", {"ok": False}]
 
 
 async def test_a_graph_that_was_changed_while_it_waited_says_so(tmp_path: Path):

@@ -4,6 +4,7 @@ Made when a workflow begins to work in a run, also for the first time. Reads onl
 only, however long the session is.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -104,6 +105,18 @@ def newest(ctx: RunContext, name: str, base: str, events: Sequence[Event]) -> in
             if before == base and number.isdecimal():
                 numbers.append(int(number))
     return max(numbers)
+
+
+def unused(base: str, events: Sequence[Event], number: int) -> int:
+    """A number above `number` for a workflow that begins at `base`, of which no event says anything. What a run knows of itself
+    by its journal is sealed, but where its agents were is not: a history from outside must not have been there before."""
+    mark = re.compile(rf"(?:^|\|){re.escape(base)}@([0-9]+)(?=[/#|]|$)")
+    places = (place for e in events for place in (e.isolation_scope, e.node_info.path if e.node_info else "") if place)
+    taken = {found for place in places for found in mark.findall(place)}
+    number += 1
+    while str(number) in taken:
+        number += 1
+    return number
 
 
 def last_word(ctx: RunContext, path: str) -> Event | None:

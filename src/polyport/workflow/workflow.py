@@ -16,7 +16,7 @@ from polyport.errors import ConfigError
 from polyport.ports.agent import Agent, RunContext
 from polyport.workflow.board import Activation
 from polyport.workflow.graph import Graph, GraphData, agents_of, read_edges
-from polyport.workflow.history import History, events_of, goes_on, newest
+from polyport.workflow.history import History, events_of, goes_on, newest, unused
 from polyport.workflow.nodes import AgentNode
 from polyport.workflow.place import Placed
 from polyport.workflow.scheduler import Execution, Outcome
@@ -73,7 +73,8 @@ class Workflow(FlowSpec):
             base = f"{place.path}/{self.name}" if place is not None else self.name
             number = newest(ctx, self.name, base, events)
             on = number > 0 and (ctx.called_back or bool(going_on(ctx, self.sub_agents)))
-            path, outputs, home = f"{base}@{number if on else number + 1}", [], ctx.isolation_scope
+            path, outputs = f"{base}@{number if on else unused(base, events, number)}", []
+            home = ctx.isolation_scope
             first = next((e.content for e in events if e.author == "user"), None) if not ctx.isolation_scope else None
             input = said_text(first or ctx.user_content)
         history = History(ctx, self.name, path, events)
