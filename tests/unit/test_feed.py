@@ -1,6 +1,5 @@
 """The feed of a run: what a follower reads, from wherever it begins, and who is woken."""
 
-
 import anyio
 import pytest
 
