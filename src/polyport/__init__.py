@@ -47,6 +47,7 @@ _HOMES = {
     "tool": "polyport.tools.function",
     "ToolContext": "polyport.ports.agent",
     "Toolset": "polyport.ports.agent",
+    "Workflow": "polyport.workflow",
 }
 
 __version__ = "0.1.0"  # the same as polyport.version.VERSION, kept by a test

@@ -37,5 +37,6 @@ from polyport.tools.mcp import McpToolset as McpToolset
 from polyport.tools.mcp import StdioServer as StdioServer
 from polyport.tools.openapi import OpenApiToolset as OpenApiToolset
 from polyport.tools.skills import SkillToolset as SkillToolset
+from polyport.workflow import Workflow as Workflow
 
 __version__: str

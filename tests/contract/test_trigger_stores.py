@@ -32,6 +32,14 @@ class TestMemoryTriggers(TriggerStoreSuite):
         with pytest.raises(NotFound):
             await store.get("app", "s-b")
 
+    async def test_a_dead_letter_outlives_what_is_done_however_old_it_is(self) -> None:
+        store = MemoryTriggers(keep=2)
+        for name, state in (("a", "dead"), ("b", "done")):
+            await store.claim(delivery(name), again=True)
+            await store.update(ended(delivery(name), state))
+        await store.claim(delivery("c"), again=True)
+        assert [one.key.id for one in await store.dead("app", 10)] == [delivery("a").key.id]
+
 
 class TestSqliteTriggers(TriggerStoreSuite):
     @pytest.fixture

@@ -10,6 +10,7 @@ import datetime
 import ipaddress
 import json
 import re
+import socket
 import ssl
 from collections import deque
 from collections.abc import AsyncIterator
@@ -34,7 +35,7 @@ PATH = "/ws/google.ai.generativelanguage.{version}.GenerativeService.BidiGenerat
 class Line:
     """One accepted connection, seen from the API. `setup` is what it was opened with, in camel case."""
 
-    def __init__(self, server: "LiveServer", socket: web.WebSocketResponse, request: web.Request) -> None:
+    def __init__(self, server: "LiveServer", websocket: web.WebSocketResponse, request: web.Request) -> None:
         self.server = server
         self.headers = {k.lower(): v for k, v in request.headers.items()}
         self.version = request.match_info["version"]
@@ -46,7 +47,7 @@ class Line:
         self.closed = False
         self.close_code: int | None = None
         """With what the client closed it."""
-        self._socket = socket
+        self._websocket = websocket
         self._request = request
         self._heard = 0
         self._seeding = False
@@ -72,7 +73,7 @@ class Line:
             self.calls.pop(id, None)
         if handle := message.get("sessionResumptionUpdate", {}).get("newHandle"):
             self.server.handles[handle] = self
-        await self._socket.send_bytes(json.dumps(message).encode())
+        await self._websocket.send_bytes(json.dumps(message).encode())
 
     async def content(self, **content: Any) -> None:
         known("serverContent", content, "serverContent")
@@ -89,10 +90,10 @@ class Line:
         await self.say(toolCall={"functionCalls": [{"name": name, "args": args, "id": id}]})
 
     async def raw(self, data: bytes) -> None:
-        await self._socket.send_bytes(data)
+        await self._websocket.send_bytes(data)
 
     async def close(self, code: int, reason: str = "") -> None:
-        await self._socket.close(code=code, message=reason.encode())
+        await self._websocket.close(code=code, message=reason.encode())
 
     def drop(self) -> None:
         """Lose the connection as a broken network does."""
@@ -114,7 +115,7 @@ class Line:
     async def run(self) -> None:
         """Take messages until the connection is over; Refused for one that is wrong."""
         while True:
-            message = await self._socket.receive()
+            message = await self._websocket.receive()
             while self._deaf:
                 await self._changed.wait()
             if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
@@ -159,9 +160,13 @@ class Line:
                 await self.close(1011, "The session is open elsewhere.")
                 return
             self.calls = dict(before.calls)
-        await self._socket.send_bytes(b'{"setupComplete": {}}')
+        await self._websocket.send_bytes(b'{"setupComplete": {}}')
         server.lines.append(self)
         server.notify()
+        if server.cuts:
+            assert self._request.transport is not None
+            self._request.transport.pause_reading()
+            await self.close(*server.cuts.popleft())
 
     def over(self) -> None:
         self.closed = True
@@ -280,6 +285,8 @@ class LiveServer:
         """Close codes and reasons for the next set-ups."""
         self.statuses: deque[int] = deque()
         """HTTP statuses for the next handshakes."""
+        self.cuts: deque[tuple[int, str]] = deque()
+        """Close codes and reasons with which the next sessions end as soon as they are accepted; nothing more is read then."""
         self.mute = False
         """Whether set-ups are left without an answer."""
         self.handles: dict[str, Line] = {}
@@ -315,15 +322,15 @@ class LiveServer:
         self.urls.append(request.path_qs)
         if self.statuses:
             return web.Response(status=self.statuses.popleft(), headers={"location": self.url + "/elsewhere"})
-        socket = web.WebSocketResponse(max_msg_size=16 * 1024 * 1024)
-        await socket.prepare(request)
+        websocket = web.WebSocketResponse(timeout=0.2, max_msg_size=16 * 1024 * 1024)
+        await websocket.prepare(request)
         self.open += 1
-        line = Line(self, socket, request)
+        line = Line(self, websocket, request)
         self.notify()
         try:
             if "key" in request.query or line.headers.get("x-goog-api-key") != KEY:
                 await line.close(1007, f"API key {line.headers.get('x-goog-api-key')} not valid. Pass a valid one.")
-                return socket
+                return websocket
             await line.run()
         except (Refused, KeyError, TypeError, AttributeError, ValueError) as error:
             self.faults.append(f"{type(error).__name__}: {error}")
@@ -332,7 +339,7 @@ class LiveServer:
             self.open -= 1
             line.over()
             self.notify()
-        return socket
+        return websocket
 
 
 @asynccontextmanager
@@ -345,8 +352,10 @@ async def serve(tls: ssl.SSLContext | None = None) -> AsyncIterator[LiveServer]:
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
+        ear = socket.socket()
+        ear.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)  # so that a network without a reader fills up soon
+        ear.bind(("127.0.0.1", 0))
+        await web.SockSite(runner, ear).start()
         server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
         if tls is not None:
             await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()

@@ -10,6 +10,7 @@ from polyport.data.content import Blob, Content, FileData, FunctionCall, Functio
 from polyport.data.model import GenerateConfig, ModelRequest, ModelResponse, ToolDeclaration
 from polyport.models.gemini import GeminiModel
 from polyport.models.http import Http
+from polyport.ports.model import Model
 
 NAME = "gemini-flash-latest"
 WEATHER = ToolDeclaration(
@@ -36,7 +37,7 @@ def ask(text: str = "hi", **more: Any) -> ModelRequest:
     return ModelRequest(contents=[user_text(text)], **more)
 
 
-async def streamed(model: GeminiModel, request: ModelRequest) -> tuple[list[ModelResponse], ModelResponse]:
+async def streamed(model: Model, request: ModelRequest) -> tuple[list[ModelResponse], ModelResponse]:
     pieces: list[ModelResponse] = []
 
     async def on_partial(piece: ModelResponse) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import grpc
 import grpc.aio
 import msgspec
@@ -44,6 +45,7 @@ from polyport.wire.a2a_errors import (
     UnsupportedOperation,
 )
 from support.a2a_talk import Gate, short
+from support.processes import Process
 
 ONLY = {"GRPC": BINDINGS["GRPC"]}
 VERSIONS = ["1.0", "0.3"]
@@ -461,3 +463,15 @@ async def test_grpc_client_a_long_running_call_over_there():
         )
         done = await client.send(a2a.Message(parts=[part], task_id=asked.id))
         assert isinstance(done, a2a.Task) and short(done) == "completed"
+
+
+async def test_the_command_line_speaks_grpc():
+    async with served(llm("hello there")) as url:
+
+        def run() -> tuple[int, str, str]:
+            with Process("a2a", "send", url, "hi", "--binding", "GRPC") as process:
+                process.stdin.close()
+                return process.ended(), process.out.text, process.err.text
+
+        code, out, err = await anyio.to_thread.run_sync(run)
+    assert (code, out.strip()) == (0, "hello there"), err

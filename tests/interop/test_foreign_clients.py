@@ -1,10 +1,12 @@
-"""Clients that cannot be installed beside the tests' a2a-sdk talk to `polyport serve`: google-adk's agent, a2a-sdk 0.3.
+"""Clients that cannot be installed beside the tests' a2a-sdk talk to `polyport serve`: google-adk's agent, a2a-sdk 0.3. And
+our RemoteAgent talks to google-adk's server.
 
 Each has an environment of its own in `.bench/peers`, made on first use (half a minute each, from the package registry). What
-they do is in `adk_remote_chat.py` and `a2a03_chat.py`; they print what they saw.
+they do is in `adk_remote_chat.py`, `a2a03_chat.py` and `adk_a2a_server.py`; clients print what they saw.
 """
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +14,9 @@ from typing import Any
 
 import pytest
 
-from support.processes import PATIENCE_S, Serving, environment
+from polyport import App, RemoteAgent
+from polyport.data.content import Content, FunctionResponse, Part
+from support.processes import PATIENCE_S, Process, Serving, environment
 
 pytestmark = pytest.mark.long
 
@@ -81,6 +85,29 @@ def test_T096_google_adks_remote_agent_has_a_chat_with_approvals(till: Path, way
     assert "till: It is not paid." in refused["stored"]
     assert not any("datapart" in text for turn in (hello, ask, paid, again, refused) for text in turn["stored"])
     assert (till / "paid").read_text() == "5;"
+
+
+@pytest.mark.parametrize("confirmed", [True, False])
+async def test_T102_our_remote_agent_has_a_chat_with_approval_with_google_adks_server(confirmed: bool):
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        command = [python_of("adk", *ADK), str(HERE / "adk_a2a_server.py")]
+        server = Process(str(listener.fileno()), command=command, pass_fds=[listener.fileno()])
+    with server:
+        async with App(RemoteAgent(name="far", url=url)) as app:
+            assert (await app.ask("hello", session="s")).text == "You said: hello"
+            asked = await app.ask("pay 5", session="s")
+            assert asked.outcome.status == "paused"
+            waits = [c for e in asked.events for c in e.calls if c.id in e.long_running_tool_ids]
+            assert [c.name for c in waits] == ["adk_request_confirmation"]
+            answer = FunctionResponse(id=waits[0].id, name=waits[0].name, response={"confirmed": confirmed})
+            part = Part(function_response=answer)
+            reply = await app.ask(Content(role="user", parts=[part]), session="s")
+            assert reply.outcome.status == "finished"
+            assert ("paid 5" in reply.text) is confirmed, reply.text
+            assert (await app.ask("bye", session="s")).text == "You said: bye"
 
 
 @pytest.mark.parametrize("way", ["stream", "block"])

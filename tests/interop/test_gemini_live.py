@@ -153,6 +153,26 @@ async def test_a_call_that_the_model_cancels_is_stopped_and_never_answered():
         assert await line.heard() == {"realtimeInput": {"text": "never mind"}}
 
 
+async def test_FR_029_a_result_that_comes_after_the_turn_is_told_once_and_adds_no_turn():
+    go = anyio.Event()
+
+    async def wait() -> str:
+        """Wait."""
+        await go.wait()
+        return "done"
+
+    async with staged(tools=[wait]) as stage, stage.live() as (client, line):
+        await line.call("wait", {}, "w1")
+        await line.content(turnComplete=True)
+        await turn(client)
+        go.set()
+        assert "toolResponse" in await line.heard()
+        await client.say("and?")
+        assert await line.heard() == {"realtimeInput": {"text": "and?"}}
+        await line.text("done", turnComplete=True)
+        assert await turn(client) == ["app: result wait", "~app: done", "app: done", "app: turn complete"]
+
+
 async def test_an_interruption():
     async with staged() as stage, stage.live() as (client, line):
         await line.sound(PCM, outputTranscription={"text": "Once upon a"})
@@ -280,6 +300,19 @@ async def test_FR_028_a_cut_connection_is_resumed(at_once: None, code: int):
         assert again.setup["sessionResumption"] == {"handle": "h1"}
         await again.text(" so", turnComplete=True)
         assert (await turn(client))[-2:] == ["app: I think so", "app: turn complete"]
+
+
+async def test_an_activity_that_began_before_a_cut_ends_after_it():
+    async with staged() as stage, stage.live(activity="manual") as (client, line):
+        await line.say(sessionResumptionUpdate={"newHandle": "h1", "resumable": True})
+        await client.send(activityStart={})
+        await client.send(activityStart={})
+        assert await line.heard() == {"realtimeInput": {"activityStart": {}}}
+        line.drop()
+        again = await stage.model.connection()
+        await client.send(activityEnd={})
+        assert await again.heard() == {"realtimeInput": {"activityStart": {}}}
+        assert await again.heard() == {"realtimeInput": {"activityEnd": {}}}
 
 
 async def test_a_call_is_answered_on_the_connection_that_resumes_the_session():
@@ -440,6 +473,7 @@ async def test_no_connection_is_left_when_the_api_takes_no_more(monkeypatch: pyt
             line.deaf()
             for _ in range(40):
                 await client.socket.send_bytes(bytes(256 * 1024))
+            await anyio.wait_all_tasks_blocked()
         assert stage.talk.server.runs.active == 0
         line.deaf(False)
         await line.gone()

@@ -15,8 +15,10 @@ from polyport.data.model import GenerateConfig, ModelRequest, ToolDeclaration
 from polyport.errors import BadRequest, ConfigError, ModelError
 from polyport.models import gemini_live
 from polyport.models.gemini import GeminiModel
-from polyport.models.gemini_live import GeminiLiveModel
+from polyport.models.gemini_live import GeminiLiveConnection, GeminiLiveModel
+from polyport.models.http import Http
 from polyport.models.registry import resolve
+from polyport.models.vertex import Vertex
 from polyport.ports.live import CONNECTION_LOST, LiveModel
 from support.live import PATIENCE_S
 
@@ -76,6 +78,13 @@ async def test_what_the_api_cannot_do_is_said_before_anything_is_sent(config: di
             async with model_of(server).connect(ModelRequest(contents=[]), LiveConfig(**config)):
                 pass
         assert not server.urls
+
+
+async def test_a_cloud_is_told_from_the_api():
+    model = GeminiLiveModel(NEW, http=Http(Vertex(api_key=KEY)))
+    with pytest.raises(ConfigError, match="Gemini API itself"):
+        async with model.connect(ModelRequest(contents=[]), LiveConfig()):
+            pass
 
 
 CONVERSATION = [
@@ -198,18 +207,32 @@ async def test_a_message_above_the_limit(monkeypatch: pytest.MonkeyPatch):
 
 
 async def test_who_sends_is_told_why_the_connection_was_closed():
+    caught: list[ModelError] = []
+
+    async def talk(connection: GeminiLiveConnection) -> None:
+        with pytest.raises(ModelError) as error:
+            while True:
+                await connection.send(LiveBlob(Blob(mime_type=MICROPHONE, data=PCM)))
+        caught.append(error.value)
+
     async with connected() as (connection, line):
         await line.close(1007, "Request contains an invalid argument.")
+        await line.gone()
         async with anyio.create_task_group() as group:
+            group.start_soon(talk, connection)
+            await anyio.wait_all_tasks_blocked()  # it has met the closed connection first
+            with pytest.raises(ModelError):
+                await anext(aiter(connection))
+        assert [error.code for error in caught] == ["INVALID_ARGUMENT"]
 
-            async def listen() -> None:
-                with pytest.raises(ModelError):
-                    await anext(aiter(connection))
 
-            group.start_soon(listen)
-            with pytest.raises(ModelError) as caught:
-                while True:
-                    await connection.send(LiveBlob(Blob(mime_type=MICROPHONE, data=PCM)))
+async def test_a_history_that_is_not_taken_is_told_why():
+    request = ModelRequest(contents=[user_text("x" * 12_000_000)])
+    async with serve() as server:
+        server.cuts.append((1007, "Request contains an invalid argument."))
+        with anyio.fail_after(PATIENCE_S), pytest.raises(ModelError) as caught:
+            async with model_of(server, OLD).connect(request, LiveConfig()):
+                pass
         assert caught.value.code == "INVALID_ARGUMENT"
 
 

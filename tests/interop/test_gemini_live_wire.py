@@ -11,7 +11,7 @@ from polyport.data.content import FunctionCall
 from polyport.ports.live import CONNECTION_LOST
 from polyport.wire.gemini_live import LOST, LiveReader, read_close
 from polyport.wire.gemini_live_request import is_new
-from polyport.wire.gemini_live_schema import parameters
+from polyport.wire.gemini_live_schema import MAX_NESTING, parameters
 
 NODE = {"type": "object", "properties": {"name": {"type": "string"}, "next": {"$ref": "#/$defs/Node"}}}
 SCHEMAS: dict[str, dict[str, Any]] = {
@@ -57,8 +57,20 @@ def test_schemas_are_told_in_the_part_that_the_api_knows():
     assert members["all"].keys() == {"type", "properties", "required"}
     assert members["all"]["properties"] == {"a": {"type": "STRING"}, "b": {"type": "STRING"}}
     assert sorted(members["all"]["required"]) == ["a", "b"]
-    assert members["recursive"]["properties"]["next"]["properties"]["name"] == {"type": "STRING"}
+    assert members["recursive"]["properties"] == {"name": {"type": "STRING"}, "next": {"type": "OBJECT"}}
+    assert members["nowhere"] == {"type": "STRING"}
     assert parameters({"type": "object", "properties": {}}) is None
+
+
+def test_schemas_of_any_depth_and_width_come_to_an_end():
+    deep: dict[str, Any] = {"type": "string"}
+    for _ in range(100):
+        deep = {"type": "object", "properties": {"x": deep}}
+    many = {f"L{n}": {"type": "array", "items": {"anyOf": [{"$ref": f"#/$defs/L{n + 1}"}] * 9}} for n in range(40)}
+    told = parameters({"type": "object", "properties": {"deep": deep, "many": {"$ref": "#/$defs/L0"}}, "$defs": many})
+    check_schema(told, "parameters")
+    assert len(str(told)) < 200_000
+    assert str(told).count("'x':") <= MAX_NESTING
 
 
 def test_calls_without_an_id_or_arguments_are_calls():

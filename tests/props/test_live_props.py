@@ -6,7 +6,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from polyport import LlmAgent
@@ -42,11 +42,19 @@ ACTIONS = (
 )
 
 
+class Slow(LiveDouble):
+    """Takes its time to connect, so that things happen in between."""
+
+    async def before(self) -> None:
+        for _ in range(10):
+            await anyio.lowlevel.checkpoint()
+
+
 class Conversation:
     """Plays the client and both models."""
 
     def __init__(self) -> None:
-        self.models = {"app": LiveDouble(name="app"), "expert": LiveDouble(name="expert")}
+        self.models = {"app": Slow(name="app"), "expert": Slow(name="expert")}
         self.release = anyio.Event()
         self.said = 0
         self.calls = 0
@@ -121,8 +129,8 @@ async def converse(actions: list[str]) -> None:
                 await talk.do(action, client)
             talk.release.set()
             for _ in range(3):  # all that is on its way arrives
-                (await talk.line()).stall(False)
                 await anyio.wait_all_tasks_blocked()
+                (await talk.line()).stall(False)
             await client.send(close=True)
             assert (await client.closed())[0] == 1000
         stored = await stage.stored()
@@ -163,6 +171,11 @@ def check_calls(talk: Conversation, stored: list[dict[str, Any]]) -> None:
 
 
 @settings(max_examples=30, deadline=None)
+@example(["handle", "stall", "say", "wait", "drop"])
+@example(["stall", "say", "say", "wait", "hand over"])
+@example(["call slow", "handle", "wait", "drop", "finish tools"])
+@example(["hear", "call fast", "wait", "drop", "heard"])
+@example(["handle", "answer", "go away", "say", "turn", "say"])
 @given(st.lists(st.sampled_from(ACTIONS), max_size=25))
 def test_nothing_is_lost_and_nothing_is_twice(actions: list[str]):
     with pytest.MonkeyPatch.context() as patch:

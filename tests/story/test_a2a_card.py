@@ -23,6 +23,7 @@ from polyport.protocols.guard import Guard
 from polyport.testing import ScriptedModel, connect
 from polyport.wire import a2a_sign
 from polyport.wire.a2a_card import AgentSkill
+from polyport.workflow import START, Workflow, node
 from support.a2a_wires import BINDINGS, Failed, Said, Wire, door, echoing, state, wired
 
 CARD = "/.well-known/agent-card.json"
@@ -222,6 +223,18 @@ async def test_T010_one_skill_for_the_agent_and_one_for_each_tool():
         ("app-look_up", "look_up", "Tool: look_up", ["llm", "tools"]),
     ]
     assert (await card_of(llm()))["description"] == "An LLM-based agent"
+
+
+async def test_a_graph_is_a_skill_and_what_calls_its_tools_is_none():
+    writer = LlmAgent(name="writer", model=ScriptedModel(), description="Writes.")
+    graph = Workflow("graph", edges=[(START, node(make_tool(add)), writer)], description="Adds, then writes.")
+    skills = (await card_of(graph))["skills"]
+    told = [(s["id"], s["description"], s["tags"]) for s in skills]
+    assert told == [
+        ("graph", "Adds, then writes.", ["graph_workflow"]),
+        ("graph-sub-agents", "Orchestrates: Writes.", ["graph_workflow", "orchestration"]),
+        ("writer_writer", "Writes.", ["sub_agent:writer", "llm"]),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -179,3 +179,22 @@ async def test_a2a_push_a_server_that_goes_down_lets_go_of_its_receivers(tmp_pat
         store = SqlitePushes(tmp_path / "data.db")
         assert len(await store.due(["app"], 0, 5)) == 1
         await store.aclose()
+
+
+async def test_T060_a_receiver_that_waits_for_room_is_looked_at_again(tmp_path: Path):
+    """What was deleted, or taken over by another process, while all room was taken is not told from here."""
+    async with hooked() as slow, hooked() as hook:
+        slow.open = anyio.Event()
+        async with wired("rest", echoing(), push=local(at_once=1), stores=at(tmp_path)) as wire:
+            await ordered(wire, slow, id="slow")
+            await slow.until(1)
+            task = (
+                await wire.send(
+                    messageId="m2", configuration={"taskPushNotificationConfig": {"url": hook.url, "id": "p"}}
+                )
+            )["task"]
+            await wire.call("DeleteTaskPushNotificationConfig", {"taskId": task["id"], "id": "p"})
+            slow.open.set()
+            await slow.until(4)
+            await quiet(wire)
+        assert not hook.got

@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import anyio
@@ -320,6 +321,27 @@ class TestQuery:
                 assert response.status == 200
             with anyio.fail_after(20):
                 await stopped.wait()
+
+    async def test_a_caller_that_leaves_the_line_is_not_served(self) -> None:
+        asked: list[str] = []
+        begun, go = anyio.Event(), anyio.Event()
+
+        async def slow(request: Any, on_partial: Any) -> str:
+            asked.append(request.contents[-1].text)
+            begun.set()
+            await go.wait()
+            return "ok"
+
+        async with engine(slow, slow) as at, anyio.create_task_group() as group:
+            group.start_soon(partial(at.stream, user_id="u", session_id="s", message="one"))
+            await begun.wait()
+            async with anyio.create_task_group() as impatient:
+                impatient.start_soon(partial(at.stream, user_id="u", session_id="s", message="two"))
+                await anyio.wait_all_tasks_blocked()
+                impatient.cancel_scope.cancel()
+            go.set()
+            await at.stream(user_id="u", session_id="s", message="three")
+        assert asked == ["one", "three"]
 
     async def test_a_stream_that_takes_too_long_says_so(self) -> None:
         async def slow(request: Any, on_partial: Any) -> str:

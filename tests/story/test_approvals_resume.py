@@ -528,10 +528,35 @@ async def test_DESIGN_7_a_resumed_parallel_branch_keeps_waiting_for_its_own_answ
     assert till.paid == [1, 2]
 
 
+class Noticing(Dying):
+    """Dies, and lets others wait for an event of an agent that is stored."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: dict[tuple[str, str], anyio.Event] = {}
+
+    def has(self, agent: str, what: str) -> anyio.Event:
+        return self.heard.setdefault((agent, what), anyio.Event())
+
+    async def append(self, session: Any, event: Event, **options: Any) -> Event:
+        stored = await super().append(session, event, **options)
+        for response in event.responses:
+            if "paid" in (response.response or {}):
+                self.has(event.author, "paid").set()
+        if event.text:
+            self.has(event.author, event.text).set()
+        return stored
+
+
 async def test_DESIGN_7_a_resumed_branch_whose_step_is_half_answered_keeps_waiting(serve: Serve):
-    till, store = Till(), Dying()
+    till, store = Till(), Noticing()
+
+    async def once_p_has_paid(request: Any, on_partial: Any) -> str:
+        await store.has("p", "paid").wait()  # tools work in threads: either could be the first
+        return "q"
+
     p = llm("p", [call("pay", {"amount": 1}, "a"), call("pay", {"amount": 2}, "b")], "p", tools=till.tools)
-    both = ParallelAgent(name="both", sub_agents=[p, asks("q", 3, "q", "q", till=till)])
+    both = ParallelAgent(name="both", sub_agents=[p, asks("q", 3, once_p_has_paid, "q", till=till)])
     async with serve(SequentialAgent(name="app", sub_agents=[both, llm("last", "last")]), stores=Stores(store)) as talk:
         first = await talk.run("go")
         asked = {r["args"]["originalFunctionCall"]["id"]: r for r in requests(first)}
@@ -541,6 +566,32 @@ async def test_DESIGN_7_a_resumed_branch_whose_step_is_half_answered_keeps_waiti
         assert texts(await resumed(talk, first[0]["invocationId"])) == ["q"], "p waits, so the last one does"
         assert texts(await talk.run(approve(asked["b"]))) == ["p", "last"]
     assert sorted(till.paid) == [1, 2, 3]
+
+
+async def test_DESIGN_7_also_when_the_response_of_the_answered_half_is_what_was_lost(serve: Serve):
+    till, store = Till(), Noticing()
+
+    async def pay(amount: int) -> dict[str, int]:
+        """Pay an amount."""
+        if amount == 1:
+            await store.has("q", "q").wait()
+        return till.pay(amount)
+
+    tools = [make_tool(pay, require_confirmation=True)]
+    p = llm("p", [call("pay", {"amount": 1}, "a"), call("pay", {"amount": 2}, "b")], "p", tools=tools)
+    both = ParallelAgent(name="both", sub_agents=[p, asks("q", 3, "q", till=till)])
+    async with serve(SequentialAgent(name="app", sub_agents=[both, llm("last", "last")]), stores=Stores(store)) as talk:
+        first = await talk.run("go")
+        asked = {r["args"]["originalFunctionCall"]["id"]: r for r in requests(first)}
+        store.left = 4  # the answers, q's response and what q says; the response of p's first call is not
+        await talk.sse(together(approve(asked["a"]), approve(asked["c-q"])))
+        store.left = 10**6
+        again = await talk.client.post("/run", json=talk.body(None, invocationId=first[0]["invocationId"]))
+        assert again.status == 409 and "waits for an answer" in again.text
+        assert texts(await talk.run(approve(asked["b"]))) == ["p", "last"]
+    assert sorted(till.paid) == [1, 2, 3]
+    lost, paid = model(p).requests[1].contents[-1].responses
+    assert lost.response is not None and lost.response["interrupted"] is True and paid.response == {"paid": 2}
 
 
 async def test_DESIGN_7_a_call_that_was_lost_does_not_hold_up_or_repeat_the_others_of_its_step(serve: Serve):

@@ -128,10 +128,24 @@ async def test_rest_101_logs_belong_to_their_span_and_hold_content_only_when_ask
             assert (system["trace_id"], system["span_id"]) == (spans[1]["trace_id"], spans[1]["span_id"])
             assert system["observed_timestamp"][10] == "T" and system["observed_timestamp"].endswith("Z")
             assert len(system["observed_timestamp"]) == len("2026-01-01T00:00:00.123456789Z")
-            said = {"role": "user", "parts": [{"text": "hello"}]} if capture else {"role": "user", "parts": [{"text": "<elided>"}]}
+            said = (
+                {"role": "user", "parts": [{"text": "hello"}]}
+                if capture
+                else {"role": "user", "parts": [{"text": "<elided>"}]}
+            )
             assert user["body"] == {"content": said}
             assert choice["body"]["finish_reason"] == "STOP"
             assert (await get(talk, f"/debug/trace/{event['id']}"))["logs"] == spans[1]["logs"]
+
+
+async def test_an_answer_that_is_only_an_error_is_a_log_without_words_and_no_harm():
+    debug = Debug(capture_content=True)
+    async with debugging(agent(ModelResponse(error_code="SAFETY", error_message="refused")), debug) as talk:
+        (event,) = await talk.run()
+        assert event["errorCode"] == "SAFETY"
+        spans = await get(talk, "/debug/trace/session/s1")
+        bodies = [log["body"] for span in spans for log in span["logs"] if log["event_name"] == "gen_ai.choice"]
+        assert bodies == [{"content": {"role": "model", "parts": []}, "index": 0}]
 
 
 async def test_FR_225_traces_are_seen_also_with_providers_of_ones_own():

@@ -290,6 +290,15 @@ async def test_a_judge_that_cannot_be_understood_is_no_verdict(said: str):
     assert "not evaluated" in text and "safety_v1: the judge 'scripted'" in text
 
 
+@pytest.mark.parametrize("said", ['{"verdicts": [{"rubric_id": ["a"], "verdict": "yes"}]}', "{" * 300_000])
+async def test_a_judge_that_says_nonsense_is_no_verdict_and_takes_no_time(said: str):
+    rubric = Rubric(rubric_id="a", rubric_content=RubricContent(text_property="It is short."))
+    criterion = Criterion(judge_model_options=JudgeOptions(num_samples=1), rubrics=[rubric])
+    how = {"rubric_based_final_response_quality_v1": criterion}
+    text = await failing(weather(), sets(case("c", turn("hi"))), metrics=how, judge=ScriptedModel(said))
+    assert "not evaluated" in text and "the judge 'scripted'" in text
+
+
 async def test_rubrics_of_the_criterion_the_case_and_the_turn_are_judged():
     def rubric(id: str, **more: Any) -> dict[str, Any]:
         return {"rubric_id": id, "rubric_content": {"text_property": f"It is {id}."}, **more}

@@ -129,6 +129,7 @@ async def test_reading_never_leaves_the_folder_and_answers_nothing(tmp_path: Pat
         ("yamly/a.yaml", "app: {stores: 'sqlite:////tmp/x.db'}\n", "leads out"),
         ("yamly/a.yaml", "app: {plugins: [{name: RecordReplay, args: {path: ../x}}]}\n", "leads out"),
         ("yamly/a.yaml", "a: [" * 100 + "]" * 100, "nests deeper"),
+        ("yamly/a.yaml", "a: [" + "1," * 30_000 + "]", "more than 20000 values"),
         ("yamly/a.yaml", "a: [", "no YAML"),
         ("yamly/a.yaml", b"a: \xff", "no YAML"),
         ("yamly/a.yaml", "a: '" + "x" * 1024 * 1024 + "'", "larger than"),
@@ -186,6 +187,14 @@ async def test_code_of_the_app_itself_and_built_ins_may_be_named(tmp_path: Path)
         assert await save(client, ("yamly/root_agent.yaml", text)) is True
 
 
+async def test_files_are_saved_to_the_byte(tmp_path: Path):
+    text = "# one\r\nname: a\r\n\r\ninstruction: |\n  --xx is no boundary here\n\n"
+    async with evals_served(tmp_path) as client:
+        assert await save(client, ("root_agent.yaml", text), ("empty.yaml", "")) is True
+    assert (tmp_path / "yamly" / "root_agent.yaml").read_bytes() == text.encode()
+    assert (tmp_path / "yamly" / "empty.yaml").read_bytes() == b""
+
+
 @pytest.mark.parametrize(
     ("body", "kind"),
     [
@@ -194,6 +203,12 @@ async def test_code_of_the_app_itself_and_built_ins_may_be_named(tmp_path: Path)
         (b"hello", "multipart/form-data"),
         (b"{}", "application/json"),
         (b"\x00" * 100, "multipart/form-data; boundary=\xff"),
+        (b"--xx\r\n" * 2000 + b"--xx--", "multipart/form-data; boundary=xx"),
+        (b"--xx\r\n" + b"a: b\r\n" * 2000 + b"\r\n1\r\n--xx--", "multipart/form-data; boundary=xx"),
+        (
+            b"--xx\r\n" + b"Content-Type: multipart/mixed; boundary=yy\r\n\r\n--yy\r\n" * 500,
+            "multipart/form-data; boundary=xx",
+        ),
     ],
 )
 async def test_a_form_that_is_none_is_400(tmp_path: Path, body: bytes, kind: str):

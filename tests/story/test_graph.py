@@ -2,16 +2,29 @@
 
 import re
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
-from polyport import AgentTool, LlmAgent, LoopAgent, ParallelAgent, SequentialAgent, make_tool
+from polyport import (
+    AgentTool,
+    App,
+    LlmAgent,
+    LoopAgent,
+    ParallelAgent,
+    SequentialAgent,
+    SessionKey,
+    Tool,
+    ToolContext,
+    make_tool,
+)
 from polyport.protocols.debug.mount import Debug
-from polyport.testing import ScriptedModel, call
+from polyport.testing import ScriptedModel, call, connect
 from polyport.workflow import DEFAULT, START, Workflow, route
 from support.debugging import Said, debugging, get
 
 GREY, DONE, WENT = "#cccccc", "#0F5223", "#69CB87"
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 def weather(city: str) -> str:
@@ -247,3 +260,37 @@ async def test_rest_104_a_workflow_has_its_graph_in_the_tree():
         assert {"source": "START", "target": "sort"} in graph["edges"]
         dot = (await get(talk, "/dev/apps/top/graph"))["dotSrc"]
         assert ("flow/done", "last") in edges(dot)
+
+
+async def test_a_graph_is_a_picture_when_asked_for_and_names_cannot_become_markup():
+    class Odd(Tool):
+        name = 'x"><script>alert(1)</script>'
+        description = "Odd."
+
+        async def call(self, ctx: ToolContext, args: dict[str, Any]) -> Any:
+            return None
+
+    one = LlmAgent(name="one", model=ScriptedModel("hello"), tools=[Odd()])
+    flow = LoopAgent(name="flow", sub_agents=[one, LlmAgent(name="two", model=ScriptedModel("ok"))], max_iterations=1)
+    app = App(flow, protocols=["rest", "debug"])
+    async with connect(app) as client:
+        await app.ask("hi", user="u", session="s")
+        session = await app.stores.sessions.get(SessionKey("flow", "u", "s"))
+        whole = await client.get("/dev/apps/flow/graph?format=svg&dark_mode=false")
+        event = await client.get(f"/apps/flow/users/u/sessions/s/events/{session.events[1].id}/graph?format=svg")
+        assert (await client.get("/dev/apps/flow/graph?format=png")).status == 400
+    assert whole.headers["content-type"] == "image/svg+xml; charset=utf-8"
+    assert "default-src 'none'" in whole.headers["content-security-policy"]
+    root = ElementTree.fromstring(whole.text)
+    texts = [text.text for text in root.iter(f"{SVG}text")]
+    assert texts == ["flow (LoopAgent)", "🤖 one", f"🔧 {Odd.name}", "🤖 two"]
+    assert not list(root.iter(f"{SVG}script"))
+    width, height = float(root.attrib["width"]), float(root.attrib["height"])
+    frames = [box.attrib for box in root.iter(f"{SVG}rect") if "x" in box.attrib]
+    boxes = [{side: float(box[side]) for side in ("x", "y", "width", "height")} for box in frames]
+    assert len(boxes) == 2, "the frame of the flow, and the tool"
+    for box in boxes:
+        assert 0 <= box["x"] <= box["x"] + box["width"] <= width and 0 <= box["y"] <= box["y"] + box["height"] <= height
+    assert len(list(root.iter(f"{SVG}path"))) == 2 + 3, "two arrow heads; to the tool, to the next, and back"
+    done = [e for e in ElementTree.fromstring(event.text).iter(f"{SVG}ellipse") if e.attrib["fill"] == "#0F5223"]
+    assert len(done) == 1

@@ -16,6 +16,8 @@ from polyport.data.limits import MIB, Limits
 from polyport.data.live import LiveBlob, LiveConfig, LiveSignal
 from polyport.data.model import Transcription, Usage
 from polyport.errors import ModelError
+from polyport.models.fallback import Fallback
+from polyport.models.retry import Retrying
 from polyport.ports.agent import RunContext
 from polyport.ports.auth import Auth
 from polyport.protocols.live import Live
@@ -393,6 +395,19 @@ async def test_a_live_run_can_be_cancelled_by_its_id():
         assert line.closed
 
 
+async def test_others_may_follow_a_live_run_from_where_it_is():
+    async with staged() as stage, stage.live() as (client, line):
+        await line.say(content=model_text("one"), turn_complete=True)
+        run = (await client.until(lambda e: e.get("turnComplete")))[-1]["invocationId"]
+        async with stage.talk.client.stream("GET", f"/runs/{run}/events") as follower:
+            assert follower.status == 200
+            await line.say(content=model_text("two"), turn_complete=True)
+            await client.until(lambda e: e.get("turnComplete"))
+            seen = [json.loads((await follower.events().__anext__()).data) for _ in range(3)]
+            assert lines_of(seen) == ["~app: two", "app: two", "app: turn complete"]
+        assert stage.talk.server.runs.active == 1, "a follower that leaves ends nothing"
+
+
 async def test_a_server_that_shuts_down_says_goodbye():
     model = LiveDouble()
     async with staged(model=model) as stage, stage.live() as (client, line):
@@ -449,6 +464,19 @@ async def test_a_slow_client_is_dropped_and_holds_up_nobody():
         assert lines_of(await stage.stored()) == ["app: 0 1 2 3 4 5 "]
 
 
+async def test_sound_that_a_client_does_not_read_is_bounded_in_bytes():
+    async with staged(limits=Limits(live_queue_bytes=64 * 1024)) as stage, stage.live() as (client, line):
+        for _ in range(10):  # far more than the limit, but it reads
+            await line.say(content=sound(bytes(30_000)))
+            assert (await client.event())["content"]["parts"]
+        client.socket.hold()
+        for _ in range(4):
+            await line.say(content=sound(bytes(30_000)))
+        client.socket.hold(False)
+        code, reason = await client.closed()
+        assert (code, reason.startswith("the client is too slow")) == (1008, True)
+
+
 async def test_a_model_that_takes_nothing_slows_its_client_down_and_then_ends_the_session():
     limits = Limits(live_queue_bytes=8 * 1024, live_stall_s=0.05)
     async with staged(limits=limits) as stage, stage.live() as (client, line):
@@ -458,6 +486,25 @@ async def test_a_model_that_takes_nothing_slows_its_client_down_and_then_ends_th
         code, reason = await client.closed()
         assert (code, "live_stall_s" in reason) == (1013, True)
         await line.gone()
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        {"stateDelta": {"k": "x" * 4096}},
+        {"content": {"parts": [{"fileData": {"fileUri": "x" * 4096, "mimeType": "text/plain"}}]}},
+    ],
+    ids=["state", "file"],
+)
+async def test_all_that_a_client_says_counts_while_it_waits(frame: dict[str, Any]):
+    limits = Limits(live_queue_bytes=8 * 1024, live_stall_s=0.05)
+    async with staged(limits=limits) as stage, stage.live() as (client, line):
+        line.stall()
+        await client.say("hi")
+        for _ in range(6):
+            await client.send(**frame)
+        code, reason = await client.closed()
+        assert (code, "live_stall_s" in reason) == (1013, True)
 
 
 async def test_back_pressure_loses_nothing():
@@ -490,6 +537,24 @@ async def test_an_agent_that_cannot_talk_live_closes_with_1011_and_says_why(agen
         code, reason = await client.closed()
         assert code == 1011
         assert reason.startswith("agent 'app' cannot take part in a live session")
+
+
+@pytest.mark.parametrize("wrap", [Retrying, lambda model: Fallback(Retrying(model), ScriptedModel())])
+async def test_a_model_that_is_wrapped_talks_live_as_it_does_by_itself(wrap: Any):
+    model = LiveDouble(name="inner")
+    agent = LlmAgent(name="app", model=wrap(model))
+    async with staged(agent=agent, model=model) as stage, stage.live() as (client, line):
+        assert line.request.model == "inner"
+        await line.say(turn_complete=True)
+        assert (await client.event())["turnComplete"]
+
+
+@pytest.mark.parametrize("wrap", [Retrying, lambda model: Fallback(model, LiveDouble())])
+async def test_a_model_that_is_wrapped_and_not_live_is_refused(wrap: Any):
+    agent = LlmAgent(name="app", model=wrap(ScriptedModel()))
+    async with staged(agent=agent) as stage, stage.connected() as client:
+        code, reason = await client.closed()
+        assert (code, "cannot take part in a live session" in reason) == (1011, True)
 
 
 async def test_agents_side_by_side_cannot_share_one_conversation():

@@ -1,18 +1,19 @@
 """Connections to live models: what happens when one is lost, and how the conversation moves from agent to agent."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import anyio
 import pytest
 
-from polyport import LlmAgent, LoopAgent, SequentialAgent
+from polyport import LlmAgent, LoopAgent, SequentialAgent, ToolContext
 from polyport.data.content import Content, model_text
+from polyport.data.event import Event
 from polyport.data.live import LiveBlob, LiveResponses
 from polyport.data.model import ModelResponse, Transcription
 from polyport.engine import live_loop
 from polyport.errors import BadRequest, ModelError
-from polyport.ports.agent import CallbackContext
+from polyport.ports.agent import CallbackContext, ReadContext
 from polyport.ports.live import CONNECTION_LOST
 from polyport.ports.plugin import Plugin
 from polyport.testing import ScriptedModel, call
@@ -215,6 +216,67 @@ async def test_a_result_that_comes_while_there_is_no_connection_is_told_on_the_n
         assert results_of(await again.heard()) == [("w", {"result": "done"})]
         await client.say("next")
         assert text_of(await again.heard()) == "next"
+
+
+async def test_a_piece_of_a_streaming_tool_that_comes_while_the_history_is_made_is_told_once():
+    storing, stored, more = anyio.Event(), anyio.Event(), anyio.Event()
+
+    class Store(Plugin):
+        """Takes its time with what was said before the connection was lost."""
+
+        name = "slow"
+
+        async def on_event(self, ctx: ReadContext, event: Event) -> Event | None:
+            if event.content is not None and event.content.text == "hello" and not event.partial:
+                storing.set()
+                await stored.wait()
+            return None
+
+    async def watch() -> AsyncIterator[str]:
+        """Watch."""
+        await more.wait()
+        yield "news"
+        await anyio.sleep_forever()
+
+    async with staged(tools=[watch], plugins=[Store()]) as stage, stage.live() as (client, line):
+        await line.say(calls=[call("watch", {}, "w")])
+        await line.heard()
+        await line.say(content=model_text("hello"))
+        line.drop(LOST)
+        await storing.wait()
+        more.set()
+        await anyio.wait_all_tasks_blocked()
+        stored.set()
+        again = await stage.model.connection()
+        assert told(again)[-1] == "user: The tool `watch` reports: news"
+        await client.say("next")
+        assert text_of(await again.heard()) == "next"
+
+
+async def test_a_tool_that_ends_the_run_while_there_is_no_connection_ends_it_whatever_becomes_of_that():
+    entered, let_in, release = anyio.Event(), anyio.Event(), anyio.Event()
+
+    class Refused(LiveDouble):
+        async def before(self) -> None:
+            if self.lines:
+                entered.set()
+                await let_in.wait()
+                raise ModelError("no such model", http_status=404)
+
+    async def work(ctx: ToolContext) -> str:
+        """Work."""
+        await release.wait()
+        ctx.end("all is done")
+        return "done"
+
+    async with staged(model=Refused(), tools=[work]) as stage, stage.live() as (client, line):
+        await line.say(calls=[call("work", {}, "w")])
+        line.drop(LOST)
+        await entered.wait()
+        release.set()
+        await client.until(lambda e: "functionResponse" in str(e))
+        let_in.set()
+        assert await client.closed() == (1000, "")
 
 
 async def test_a_result_that_could_not_be_sent_is_told_on_the_next_connection():

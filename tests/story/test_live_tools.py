@@ -14,7 +14,7 @@ from polyport.data.live import LiveResponses
 from polyport.data.model import ModelResponse, Transcription
 from polyport.ports.agent import CallbackContext, ReadContext, Tool
 from polyport.ports.plugin import Plugin
-from polyport.testing import call
+from polyport.testing import ScriptedModel, call
 from support.live import lines_of, results_of, staged, text_of
 
 
@@ -432,3 +432,16 @@ async def test_a_tool_may_be_an_agent_and_asks_its_model_in_the_usual_way():
             await line.say(calls=[call("helper", {"request": "France?"}, "h")])
             assert results_of(await line.heard()) == [("h", {"result": "Paris"})]
         plain.model.check()
+
+
+async def test_a_child_is_asked_in_the_usual_way_and_one_that_would_ask_the_user_is_told_as_an_error():
+    maths = LlmAgent(name="maths", mode="single_turn", model=ScriptedModel("42"))
+    form = LlmAgent(name="form", mode="task", model=ScriptedModel("What is your name?"))
+    async with staged(sub_agents=[maths, form]) as stage, stage.live() as (client, line):
+        await line.say(calls=[call("maths", {"request": "6 * 7"}, "m")])
+        assert results_of(await line.heard()) == [("m", {"result": "42"})]
+        await line.say(calls=[call("form", {"request": "fill in"}, "f")])
+        ((id, told),) = results_of(await line.heard())
+        assert (id, list(told)) == ("f", ["error"])
+        await client.say("go on")
+        assert text_of(await line.heard()) == "go on"

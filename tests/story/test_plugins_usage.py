@@ -7,11 +7,13 @@ import pytest
 from msgspec import structs
 
 from polyport import App, CallbackContext, Content, LlmAgent, ModelResponse, Part, SequentialAgent
-from polyport.data.content import model_text
+from polyport.data.content import FunctionCall, model_text
 from polyport.data.model import Usage
 from polyport.errors import ConfigError, ModelError
 from polyport.plugins import Price, RunUsage, UsagePlugin, UsageTotals
 from polyport.testing import ScriptedModel, call
+from polyport.testing.live import LiveDouble
+from support.live import staged
 
 PRICES = {"cheap": Price(input=1.0, output=4.0, cached_input=0.25), "dear-001": Price(input=10.0, output=30.0)}
 
@@ -19,6 +21,10 @@ PRICES = {"cheap": Price(input=1.0, output=4.0, cached_input=0.25), "dear-001": 
 def said(text: str, version: str = "", **tokens: int) -> ModelResponse:
     usage = Usage(**{f"{key}_token_count": value for key, value in tokens.items()})
     return ModelResponse(content=model_text(text), usage_metadata=usage, model_version=version)
+
+
+def tokens(prompt: int, candidates: int) -> Usage:
+    return Usage(prompt_token_count=prompt, candidates_token_count=candidates)
 
 
 def team() -> SequentialAgent:
@@ -88,6 +94,29 @@ async def test_every_run_counts_for_itself_and_one_that_asks_no_model_is_not_tol
         await app.ask("hi", session="other")
     assert told == [1, 2]
     assert plugin.totals(early.events[0].invocation_id) is None
+
+
+async def test_the_turns_of_a_live_session_count_also_what_comes_late_and_when_the_client_just_leaves():
+    told: list[RunUsage] = []
+    plugin = UsagePlugin(PRICES, on_total=lambda ctx, totals: told.append(totals))
+    model = LiveDouble(said("from the child", prompt=50, candidates=5), name="cheap")
+    child = LlmAgent(name="child", model=model, description="A child.", mode="single_turn")
+    async with staged(model=model, plugins=[plugin], sub_agents=[child]) as stage:
+        async with stage.live() as (client, line):
+            await line.say(content=model_text("a"))
+            await line.say(turn_complete=True, usage_metadata=tokens(1000, 100))
+            await line.say(usage_metadata=tokens(10, 1))  # behind the end of the turn
+            await line.say(calls=[FunctionCall(id="c1", name="child", args={"request": "hi"})])
+            await line.heard()
+            await line.say(turn_complete=True, usage_metadata=tokens(200, 2), model_version="dear-001")
+            await line.say(usage_metadata=tokens(7, 3))
+            await client.until(lambda event: (event.get("usageMetadata") or {}).get("promptTokenCount") == 200)
+        (run,) = told
+        assert (run.calls, run.input_tokens, run.output_tokens) == (5, 1267, 111)
+        assert (run.models["cheap"].input_tokens, run.models["dear-001"].input_tokens) == (1067, 200)
+        assert run.unpriced_calls == 0
+        shown = [e["usageMetadata"]["promptTokenCount"] for e in await stage.stored() if e.get("usageMetadata")]
+        assert sorted(shown) == [7, 10, 50, 200, 1000]
 
 
 async def test_memory_is_bounded(scripted: Any):

@@ -10,7 +10,8 @@ from polyport.agents.a2a_client import A2AOptions
 from polyport.agents.a2a_door import A2ALimits
 from polyport.agents.remote import RemoteAgent
 from polyport.agents.remote_tool import RemoteAgentTool
-from polyport.data.content import Content, Part, model_text, user_text
+from polyport.data.content import Content, FunctionCall, Part, model_text, user_text
+from polyport.data.limits import Limits
 from polyport.data.run import RunRequest
 from polyport.data.session import SessionKey
 from polyport.errors import ConfigError
@@ -170,6 +171,21 @@ async def test_T104_FR_175_only_what_is_new_is_sent_and_others_are_quoted():
         assert second.texts == ["again", LEAD, "[writer] said: draft two"]
         assert "contextId" not in first.params["message"] and second.params["message"]["contextId"] == "c9"
         assert "taskId" not in second.params["message"]
+
+
+async def test_T104_a_history_window_keeps_the_question_and_the_newest_steps():
+    def step(n: int) -> Content:
+        made = FunctionCall(id=f"c{n}", name="look", args={})
+        return Content(role="model", parts=[Part(text=f"step {n}"), Part(function_call=made)])
+
+    writer = LlmAgent(name="writer", model=ScriptedModel(*map(step, range(4)), "draft one"), tools=[look])
+    async with fake_agent() as fake:
+        agents = [writer, remote(fake)]
+        async with App(SequentialAgent(name="team", sub_agents=agents), limits=Limits(history_window=3)) as app:
+            fake.streams(message("good", contextId="c9"))
+            await app.ask("write", session="s")
+    said_to_it = [text for text in fake.calls[0].texts if "said" in text or text == "write"]
+    assert said_to_it == ["write", "[writer] said: step 3", "[writer] said: draft one"]
 
 
 LEAD = "For your information, this is what another agent did:"

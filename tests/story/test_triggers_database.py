@@ -1,5 +1,6 @@
 """Triggers on a database: what a server that stops leaves to the next one, and several processes (spec rest 7.5)."""
 
+import json
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,11 +10,17 @@ import anyio
 
 from polyport import App, LlmAgent
 from polyport.data.limits import Limits
-from polyport.errors import ModelError
+from polyport.errors import ModelError, Unavailable
+from polyport.ports.triggers import Delivery
 from polyport.protocols.triggers import Schedule, Triggers
+from polyport.protocols.triggers.deliveries import Deliveries
+from polyport.protocols.triggers.settings import Retry
+from polyport.seams import REAL
+from polyport.stores.memory_triggers import MemoryTriggers
 from polyport.testing import ScriptedModel, connect
 from polyport.testing.connect import Client
 from polyport.testing.samples import Clock
+from polyport.wire.triggers import pubsub
 from support.triggers import push, success
 
 BUSY = ModelError("429 slow down", http_status=429)
@@ -43,6 +50,26 @@ class TestStopping:
                 await anyio.lowlevel.checkpoint()
         assert answers == [503]
         await self._goes_on(tmp_path)
+
+    async def test_a_delivery_that_is_broken_off_is_no_success(self) -> None:
+        class Stuck(MemoryTriggers):
+            """A store that no longer answers."""
+
+            async def claim(self, delivery: Delivery, *, again: bool) -> tuple[bool, Delivery]:
+                begun.set()
+                await anyio.sleep_forever()
+                return False, delivery
+
+        begun = anyio.Event()
+        runs = App(LlmAgent(name="a", model=ScriptedModel())).runs
+        deliveries = Deliveries(runs, Stuck(), Limits(), REAL, Retry())
+        with anyio.CancelScope() as server:
+            async with deliveries.working():
+                job = deliveries.take(deliveries.new("a", pubsub(json.dumps(push(id="m1")).encode())))
+                await begun.wait()
+                server.cancel()
+                await anyio.lowlevel.checkpoint()
+        assert job.done.is_set() and isinstance(job.error, Unavailable)
 
     async def test_a_run_that_the_end_of_the_server_cut_off_goes_on_in_the_next_one(self, tmp_path: Path) -> None:
         begun = anyio.Event()

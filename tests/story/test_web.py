@@ -97,6 +97,11 @@ async def test_a_page_behind_a_proxy_is_told_the_address_that_the_browser_knows(
         headers = {"x-forwarded-host": "ui.test", "x-forwarded-proto": "https"}
         told = await client.get("/api/ui/assets/config/runtime-config.json", headers=headers)
         assert told.json()["backendUrl"] == "https://ui.test/api"
+        headers["x-forwarded-prefix"] = "/agents"
+        told = await client.get("/ui/assets/config/runtime-config.json", headers=headers)
+        assert told.json()["backendUrl"] == "https://ui.test/agents"
+        assert (await client.get("/", headers=headers)).headers["location"] == "/agents/ui/"
+        assert '<base href="/agents/ui/">' in (await client.get("/ui/", headers=headers)).text
 
 
 def test_a_folder_without_a_page_is_an_error_at_start(tmp_path: Path) -> None:

@@ -236,6 +236,18 @@ async def test_core_93_a_join_in_a_loop_does_not_mix_rounds(serve: Serve):
     assert found == [{"a": n, "b": n} for n in (1, 2, 3)]
 
 
+@pytest.mark.parametrize("schema", ["input_schema", "output_schema"])
+async def test_core_93_the_schema_of_a_join_holds_for_each_predecessor(serve: Serve, schema: str):
+    def join(*values: Any) -> Workflow:
+        nodes = tuple(fn(f"n{i}", value) for i, value in enumerate(values))
+        return Workflow("app", edges=[(START, nodes, Join("j", **{schema: int}))])
+
+    async with serve(join("3", 4)) as talk:
+        assert last(await talk.run("hi")) == {"n0": 3, "n1": 4}
+    async with serve(join(1, "x")) as talk:
+        assert "'n1'" in (await talk.sse("hi"))[-1][1]["error"]
+
+
 async def test_core_98_branches(serve: Serve):
     deep = fn("deep")
     end = fn("end")

@@ -14,22 +14,27 @@ from polyport import (
     LlmAgent,
     LoopAgent,
     Plugin,
+    RemoteAgent,
     RunContext,
     SequentialAgent,
     ToolContext,
     tool,
 )
-from polyport.data.content import model_text
+from polyport.agents.a2a_client import A2AOptions
+from polyport.agents.a2a_door import A2ALimits
+from polyport.data.content import Content, FunctionResponse, Part, model_text
 from polyport.data.event import Event
 from polyport.errors import ConfigError
 from polyport.testing import ScriptedModel, call, chunks
 from polyport.wire import a2a
 from polyport.workflow import DEFAULT, START, Join, NodeContext, RetryPolicy, Workflow, node
+from support.a2a_fake import chunk, fake_agent, status, task
 from support.a2a_talk import asked, said, short, talking
 from support.approvals import ASK, Till, approve, requests
 from support.talk import Serve, answer, texts
 
 INPUT = "adk_request_input"
+FAST = A2AOptions(limits=A2ALimits(poll_s=0.0, poll_max_s=0.0, resubscribes=1))
 
 
 def flow(*edges: Any, **more: Any) -> Workflow:
@@ -451,3 +456,33 @@ async def test_cancelling_an_a2a_task_stops_the_nodes():
         assert short(await caller.cancel(task.id)) == "canceled"
         with anyio.fail_after(30):
             await stopped.wait()
+
+
+async def test_a_remote_agent_is_a_node_that_gets_its_input_and_may_ask():
+    async with fake_agent() as fake:
+        far = RemoteAgent(name="far", description="Far.", url=fake.url, options=FAST)
+        async with App(flow((START, upper, far, node(lambda x: f"<{x}>", name="end")))) as app:
+            fake.streams({"task": task()}, chunk("4", last=True), status("COMPLETED"))
+            assert (await app.ask("two", session="s")).text == "<4>"
+            fake.streams({"task": task()}, status("INPUT_REQUIRED", "Which day?"))
+            paused = await app.ask("three", session="s")
+            (asked_for,) = [c for e in paused.events for c in e.calls]
+            fake.streams({"task": task()}, chunk("5", last=True), status("COMPLETED"))
+            told = FunctionResponse(id=asked_for.id, name=asked_for.name, response={"result": "Monday"})
+            reply = Content(role="user", parts=[Part(function_response=told)])
+            assert (paused.outcome.status, (await app.ask(reply, session="s")).text) == ("paused", "<5>")
+        assert [c.texts for c in fake.calls[:2]] == [["TWO"], ["THREE"]] and "Monday" in str(fake.calls[2].texts)
+
+
+async def test_a_change_of_the_session_in_the_middle_of_a_run_loses_nothing(serve: Serve):
+    """Somebody patches the state while an agent works: what the agent says is still found."""
+
+    async def patched(request: Any, _: Any) -> str:
+        response = await talk.client.request("PATCH", talk.path, json={"stateDelta": {"x": 1}})
+        assert response.status == 200, response.text
+        return "said"
+
+    pre = node(lambda t: t, name="pre")
+    agent = flow((START, pre, llm("m", patched), upper, llm("n", patched), node(lambda t: t + "!", name="end")))
+    async with serve(agent) as talk:
+        assert last(await talk.run("hi")) == "said!"

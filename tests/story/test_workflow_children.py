@@ -157,7 +157,7 @@ async def test_section_4_8_branches_of_children(serve: Serve):
         await ctx.run_node(double, 1, sub_branch=True)
         await ctx.run_node(double, 1, branch="own")
         await ctx.run_node(double, 1, branch="own", sub_branch=True)
-        await ctx.run_node(double, 1, branch="", sub_branch=True, run_id="x")
+        await ctx.run_node(double, 1, branch="", sub_branch=True, run_id="x.y")
 
     side = node(lambda: None, name="side")
     async with serve(flow((START, (parent, side)))) as talk:
@@ -167,7 +167,7 @@ async def test_section_4_8_branches_of_children(serve: Serve):
             "parent@1.double@2",
             "own",
             "own.double@4",
-            "double@x",
+            "double@x_y",
         ]
 
 

@@ -5,7 +5,8 @@ from typing import Any
 import anyio
 import pytest
 
-from polyport import App, Event, LlmAgent, LoopAgent, SequentialAgent, tool
+from polyport import App, CompactionConfig, Content, Event, LlmAgent, LoopAgent, SequentialAgent, tool
+from polyport.data.content import model_text
 from polyport.ports.stores import Stores
 from polyport.stores.memory import MemorySessions
 from polyport.testing import ScriptedModel, call
@@ -211,7 +212,7 @@ async def test_an_interim_result_of_a_tool_node_is_no_output(serve: Serve):
     async with serve(Workflow("app", edges=[(START, none, order, node(got.append, name="got"))])) as talk:
         first = await talk.run("go")
         (id,) = next(e["longRunningToolIds"] for e in first if "longRunningToolIds" in e)
-        assert got == []
+        assert got == [] and not any("output" in e for e in first)
         await talk.run(answer(id, "order", {"result": "here"}))
     assert got == ["here"]
 
@@ -227,3 +228,42 @@ async def test_a_graph_below_an_llm_agent_goes_on_where_it_was_with_its_branches
         done = await talk.run(approve(request))
         assert {e.get("branch") for e in done} == {"a@1", None} and till.paid == [1]
         assert last(done) == {"a": "a paid", "b": "b said"}
+
+
+async def test_FR_130_a_question_outlives_the_compaction_of_the_session(serve: Serve):
+    async def summarise(events: Any, previous: Any) -> Content:
+        return model_text("a summary")
+
+    async def ask(text: str, ctx: NodeContext) -> str | None:
+        if text != "ask":
+            return text
+        await ctx.request_input("?", interrupt_id="q")
+        return None
+
+    agent = Workflow("app", edges=[(START, ask, Notes().fn("end"))])
+    config = CompactionConfig(compaction_interval=2, overlap_size=1, summariser=summarise)
+    async with serve(agent, compaction=config) as talk:
+        await talk.run("ask")
+        for n in range(6):
+            assert texts(await talk.run(f"t{n}")) == [f"t{n}+end"]
+        assert any("compaction" in e["actions"] for e in (await talk.stored())["events"])
+        assert texts(await talk.run(answer("q", INPUT, {"response": "late"}))) == ["late+end"]
+
+
+async def test_a_hostile_isolation_scope_is_only_a_word(serve: Serve):
+    """A history from outside may hold anything; an answer to what stands in it begins no endless search."""
+    agent = Workflow("app", edges=[(START, Notes().fn("end"))])
+    asks = {"functionCall": {"id": "x", "name": "lookup", "args": {}}}
+    event = {
+        "author": "app",
+        "invocationId": "e-1",
+        "isolationScope": "#e|app|p" * 20_000,
+        "longRunningToolIds": ["x"],
+        "content": {"role": "model", "parts": [asks]},
+    }
+    async with serve(agent) as talk:
+        path = "/apps/app/users/u1/sessions/s2"
+        made = await talk.client.post(path, json={"events": [event]})
+        assert made.status == 200, made.text
+        response = await talk.client.post("/run", json=talk.at("s2").body(answer("x", "lookup", {"result": 1})))
+        assert response.status < 500, response.text

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -42,6 +43,9 @@ def end(both: dict) -> str:
 root_agent = Workflow("bot", edges=[(START, (ask, first)), (first, slow), ((ask, slow), Join("both"), end)])
 """
 
+LINE = 'root_agent = Workflow("bot", edges=[(START, first, slow)])\n'
+PATIENCE_S = 60
+
 
 @pytest.fixture
 def bot(tmp_path: Path) -> Path:
@@ -60,6 +64,11 @@ def post(url: str, path: str, body: Any) -> tuple[int, Any]:
     except urllib.error.HTTPError as error:
         with error:
             return error.code, json.loads(error.read())
+
+
+def get(url: str, path: str) -> Any:
+    with urllib.request.urlopen(url + path, timeout=60) as response:
+        return json.loads(response.read())
 
 
 def body(message: Any, **more: Any) -> dict[str, Any]:
@@ -91,3 +100,26 @@ def test_section_4_7_a_killed_workflow_goes_on_in_another_process(bot: Path, by:
         assert post(serving.url, "/run", body(None, invocationId=run_id))[0] == 409, "there is nothing left to do"
     words = (bot / "log.txt").read_text().split()
     assert words == ["first", "slow", "slow"]
+
+
+def test_T109_a_task_over_a_workflow_goes_on_after_its_server_was_killed(bot: Path):
+    """The recovery of A2A tasks finds the run of the graph, and lets it go on by itself."""
+    os.mkfifo(bot / "hang")
+    (bot / "agent.py").write_text(AGENT + LINE, encoding="utf-8")
+    words = (str(bot), "--a2a", "--db", f"sqlite:///{bot}/data.db")
+    with Serving(*words, cwd=bot.parent) as serving:
+        message = {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": "hi"}]}
+        status, made = post(
+            serving.url, "/message:send", {"message": message, "configuration": {"returnImmediately": True}}
+        )
+        assert status == 200
+        with (bot / "hang").open("w"):
+            os.killpg(serving.pid, signal.SIGKILL)
+            serving.wait()
+    (bot / "hang").unlink()
+    with Serving(*words, cwd=bot.parent) as serving:
+        deadline = time.monotonic() + PATIENCE_S
+        while (found := get(serving.url, f"/tasks/{made['task']['id']}"))["status"]["state"] != "TASK_STATE_COMPLETED":
+            assert time.monotonic() < deadline, found
+        assert "hi12" in json.dumps(found["artifacts"])
+    assert (bot / "log.txt").read_text().split() == ["first", "slow", "slow"]

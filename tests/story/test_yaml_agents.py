@@ -252,6 +252,12 @@ def test_FR_218_mistakes_in_models_and_unknown_keys_are_told_with_place_and_gues
         assert line.startswith(place + ":") and text in line
 
 
+@pytest.mark.parametrize("number", ["9" * 900, "1e999", "-1e999"])
+def test_a_number_that_is_none_of_this_world_is_told(number: str):
+    (line,) = mistakes(f"name: a\nmodel: demo\ngenerate_content_config: {{temperature: {number}}}\n")
+    assert "'temperature' takes a number, not" in line
+
+
 def test_a_key_from_the_environment_is_never_shown():
     os.environ["TOY_KEY"] = "sk-very-secret"
     lines = mistakes(
@@ -260,6 +266,39 @@ def test_a_key_from_the_environment_is_never_shown():
     assert len(lines) == 3 and not any("very-secret" in line for line in lines)
     agent = agent_of("name: a\nmodel: {type: openai, name: x, api_key: !env TOY_KEY}\n")
     assert "very-secret" not in repr(agent)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "name: !env TOY_KEY",
+        "agent_class: !env TOY_KEY",
+        "model: !env TOY_KEY",
+        "model: {type: !env TOY_KEY, name: x}",
+        "model: {code: !env TOY_KEY}",
+        "tools: [!env TOY_KEY]",
+        "tools: [{name: AgentTool, args: {agent: {config_path: !env TOY_KEY}}}]",
+        "tools: [{name: exit_loop, args: !env TOY_KEY}]",
+        "sub_agents: [{code: !env TOY_KEY}]",
+        "sub_agents: [{config_path: !env TOY_KEY}]",
+        "instruction: {file: !env TOY_KEY}",
+        "before_agent_callbacks: !env TOY_KEY",
+        "output_schema: !env TOY_KEY",
+        "generate_content_config: {temperature: !env TOY_KEY}",
+        "app: {stores: !env TOY_KEY}",
+        "app: {plugins: [!env TOY_KEY]}",
+        "app: {protocols: [!env TOY_KEY]}",
+        "app: {auth: !env TOY_KEY}",
+        "agent_class: Workflow\nedges: [[START, !env TOY_KEY]]",
+    ],
+)
+@pytest.mark.parametrize("secret", ["sk/very-secret", "9qz", "sk_very:secret\n'x'"])
+def test_what_comes_from_the_environment_is_in_no_message(text: str, secret: str):
+    os.environ["TOY_KEY"] = secret
+    usual = "" if text.startswith("name") else "name: a\n"
+    model = "" if "odel:" in text or "Workflow" in text else "model: demo\n"
+    lines = mistakes(f"{usual}{model}{text}\n")
+    assert lines and not any(secret in line or "secret" in line for line in lines), lines
 
 
 def test_env_beside_the_file_is_read_first():

@@ -84,6 +84,7 @@ class Process:
         cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
         command: Sequence[str] = COMMAND,
+        pass_fds: Sequence[int] = (),
     ) -> None:
         self._popen = subprocess.Popen(
             [*command, *args],
@@ -93,6 +94,7 @@ class Process:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            pass_fds=pass_fds,
         )
         assert self._popen.stdin and self._popen.stdout and self._popen.stderr
         self.stdin = self._popen.stdin

@@ -132,6 +132,7 @@ async def test_keys_of_a_file_come_and_go_while_it_serves(tmp_path: Path, caplog
         ("keys: 1", "a list"),
         ("- user: alice", "hash"),
         ("- {hash: abc, user: alice}", "sha256:"),
+        ("- {pp_abc: alice}", "a key itself"),
         (f"- {{hash: 'sha256:{'a' * 64}', user: ''}}", "user"),
         (f"- {{hash: 'sha256:{'a' * 64}', user: a, rolls: [x]}}", "rolls"),
         (f"- &a {{hash: 'sha256:{'a' * 64}', user: a}}\n- *a", "twice"),

@@ -92,10 +92,37 @@ async def test_leaving_early_hangs_up_and_waits_for_the_app() -> None:
         assert response.late_writes == 1
 
 
-async def test_an_app_that_ignores_the_hang_up_fails_the_test() -> None:
-    async def deaf(app: Script, receive: Any, send: Any) -> None:
-        await anyio.sleep_forever()
+async def deaf(app: Script, receive: Any, send: Any) -> None:
+    """Until the task is cancelled, whatever the client does."""
+    app.received.append("begun")
+    await anyio.sleep_forever()
 
+
+async def test_a_client_that_is_cancelled_hangs_up_and_the_app_ends_by_itself() -> None:
+    async def until_gone(app: Script, receive: Any, send: Any) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        await anyio.sleep(0)
+        app.received.append("gone")
+
+    app = Script(then=until_gone)
+    async with connect(app, lifespan=False) as client:
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await client.post("/")
+    assert scope.cancelled_caught and app.received == ["gone"]
+
+
+async def test_an_app_that_ignores_a_client_that_is_cancelled_fails_the_test() -> None:
+    app = Script(then=deaf)
+    async with connect(app, lifespan=False, hang_up_s=0.01) as client:
+        with pytest.raises(AssertionError, match="did not end"), anyio.CancelScope() as scope:
+            scope.cancel()
+            await client.post("/")
+    assert app.received == ["begun"]
+
+
+async def test_an_app_that_ignores_the_hang_up_fails_the_test() -> None:
     async with connect(Script(start(), then=deaf), lifespan=False, hang_up_s=0.01) as client:
         with pytest.raises(AssertionError, match="did not end"):
             async with client.stream("GET", "/"):

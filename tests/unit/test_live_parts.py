@@ -12,11 +12,11 @@ from polyport.runs.inbox import ITEM_BYTES, Inbox
 
 
 def sound(size: int) -> LiveRequest:
-    return LiveRequest(realtime=LiveBlob(Blob(mime_type="audio/pcm", data=bytes(size))))
+    return LiveRequest(realtime=LiveBlob(Blob(mime_type="audio/pcm", data=bytes(size))), size=size)
 
 
 def said(text: str) -> LiveRequest:
-    return LiveRequest(content=user_text(text))
+    return LiveRequest(content=user_text(text), size=len(text))
 
 
 async def test_an_inbox_gives_out_what_came_first_and_takes_back():
@@ -78,16 +78,35 @@ def test_sound_is_published_and_not_counted_as_stored():
     assert [(i.offset, i.stored) for i in feed.read(0)] == [(1, 1), (2, 1), (3, 1), (4, 2)]
 
 
-def test_what_a_feed_forgets_is_gone_for_those_who_have_not_read_it():
+def test_what_a_feed_forgets_is_not_missed_by_those_who_come_later():
     feed = Feed()
     for n in range(4):
         feed.publish(Event(id=str(n)))
     feed.forget(2)
-    feed.forget(2)
-    assert [i.offset for i in feed.read(2)] == [3, 4]
+    feed.forget(1)
+    assert [i.offset for i in feed.read(0)] == [3, 4]
+    assert [i.offset for i in feed.read(3)] == [4]
+    feed.forget(9)
+    assert (feed.kept, feed.offset, list(feed.read(0))) == (0, 4, [])
+    feed.publish(Event(id="5"))
+    assert [i.offset for i in feed.read(0)] == [5]
+
+
+async def test_who_follows_from_what_is_forgotten_waits_for_what_is_new():
+    feed = Feed()
+    feed.publish(Event(id="old"))
+    feed.forget(1)
+    with anyio.move_on_after(0.01) as waited:
+        await feed.changed(0)
+    assert waited.cancelled_caught
+    feed.publish(Event(id="new"))
+    feed.close()
+    assert [i.event.id async for items in feed.follow() for i in items] == ["new"]
+
+
+def test_what_did_not_fit_is_missed():
+    feed = Feed(limit=2)
+    for n in range(4):
+        feed.publish(Event(id=str(n)))
     with pytest.raises(LimitExceeded):
         feed.read(0)
-    feed.forget(9)
-    assert (feed.kept, feed.offset, list(feed.read(4))) == (0, 4, [])
-    feed.publish(Event(id="5"))
-    assert [i.offset for i in feed.read(4)] == [5]

@@ -45,6 +45,16 @@ def test_the_trace_used_longest_ago_goes_first():
     assert len(store) == 2
 
 
+def test_texts_that_json_cannot_hold_are_kept_as_far_as_they_can_be():
+    store = TraceStore(2, 1_000_000, 10)
+    store.begin("t1", "a", ANN)
+    store.log(log("t1", "a", {"half \ud800": ["of a pair \udfff and more"]}))
+    store.end(span("t1", "a", odd="\ud83d", fine="ü"))
+    (found,) = store.of_session(ANN)
+    assert found.attributes == {"odd": "?", "fine": "ü"}
+    assert found.logs[0].body == {"half ?": ["of a pair ... (20 characters)"]}
+
+
 def test_reading_is_using():
     store = TraceStore(2, 1_000_000, 100)
     for trace, owner in (("t1", ANN), ("t2", BOB)):

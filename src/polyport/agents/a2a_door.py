@@ -14,6 +14,7 @@ from msgspec import Struct, structs
 from polyport.agents.a2a_http import Answer, HttpClient, Outgoing, Stream, place
 from polyport.engine.hooks import ask
 from polyport.errors import Forbidden, LimitExceeded, PolyportError, Unauthenticated, Unavailable
+from polyport.ports.trace import outgoing_trace
 from polyport.wire.a2a_errors import ERROR_INFO, remote_error
 
 MIB = 1024 * 1024
@@ -78,6 +79,7 @@ class Door:
 
     async def send(self, request: Outgoing, caller: Caller, max_bytes: int) -> Answer:
         """The answer, whatever its status but 401 (Unauthenticated)."""
+        request = _with(request, self.trace(request.url))
         own = await self.own(request.url, caller)
         answer = await self._http.send(_with(request, own), max_bytes)
         if answer.status == 401:
@@ -90,6 +92,7 @@ class Door:
     @asynccontextmanager
     async def open(self, request: Outgoing, caller: Caller) -> AsyncGenerator[Stream]:
         """The same for a stream."""
+        request = _with(request, self.trace(request.url))
         own = await self.own(request.url, caller)
         async with self._http.open(_with(request, own)) as stream:
             if stream.status != 401:
@@ -101,6 +104,10 @@ class Door:
             if stream.status == 401:
                 raise self.refused(request.url, caller)
             yield stream
+
+    def trace(self, url: str) -> Mapping[str, str]:
+        """The headers that say to which trace a request to `url` belongs, if it may know."""
+        return outgoing_trace() if self._trusts(url) else {}
 
     async def own(self, url: str, caller: Caller) -> dict[str, str]:
         """The caller's headers that may go to `url`."""
@@ -127,7 +134,7 @@ class Door:
         return Unauthenticated(f"{where} does not accept the credentials (401)")
 
 
-def _with(request: Outgoing, own: dict[str, str]) -> Outgoing:
+def _with(request: Outgoing, own: Mapping[str, str]) -> Outgoing:
     return structs.replace(request, headers={**request.headers, **own}) if own else request
 
 

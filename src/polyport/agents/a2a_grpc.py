@@ -170,7 +170,7 @@ class Grpc:
     def _metadata(self, own: dict[str, str]) -> tuple[tuple[str, str], ...]:
         """Service parameters and the caller's headers. BadRequest for a header that gRPC cannot carry."""
         target = self._target
-        found = dict(own)
+        found = {**target.door.trace(target.url), **own}
         if not target.v03:
             found["a2a-version"] = "1.0"
         if target.extensions:

@@ -14,7 +14,7 @@ from polyport.data.content import Content, Part
 from polyport.data.event import Event
 from polyport.engine.contents import LEAD
 from polyport.engine.pairing import json_text
-from polyport.engine.window import uncovered, window_start
+from polyport.engine.window import opens_turn, uncovered, window_start
 from polyport.ports.agent import RunContext
 from polyport.wire import a2a
 from polyport.wire.a2a_translate import CONTEXT_ID, TASK_ID, to_a2a_parts
@@ -126,7 +126,9 @@ def _news(ctx: RunContext, tail: list[Event], *, first: bool) -> list[Part]:
         tail = uncovered(tail, lambda event: visible(ctx, event))
     window = ctx.config.history_window
     if window is not None:
-        tail = tail[window_start(tail, window, lambda event: True) :]
+        start, opens = window_start(tail, window, lambda event: True)
+        turn = None if opens else next((event for event in reversed(tail[:start]) if opens_turn(event)), None)
+        tail = tail[start:] if turn is None else [turn, *tail[start:]]
     leading = True
     for event in tail:
         if event.content is None or event.author == ctx.agent.name:

@@ -1,7 +1,7 @@
 """The public keys of an issuer of tokens: given, in a file, or fetched and kept, and fetched again when they change.
 
 Used by `jwt`. Keys of other kinds than signing keys, and shared secrets, are never taken. A fetch is never longer than
-FETCH_S, never more often than GAP_S, and never more than one at a time, whatever callers send.
+FETCH_S, never more often than GAP_S (unless its caller left), and never more than one at a time, whatever callers send.
 """
 
 import ipaddress

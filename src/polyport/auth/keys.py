@@ -147,7 +147,10 @@ def _parse(text: str, where: str) -> list[ApiKey]:
         try:
             found.append(msgspec.convert(item, ApiKey))
         except msgspec.ValidationError as error:
-            raise ConfigError(f"{where}: key {number}: {error}") from None
+            told = str(error)  # which may name a field
+            if PREFIX in told:
+                told = "a key itself stands where the name of a field belongs; `polyport auth key` writes its line"
+            raise ConfigError(f"{where}: key {number}: {told}") from None
     return found
 
 

@@ -4,10 +4,11 @@ from typing import Any
 
 import click
 
+from polyport.cli.topics import AGENT_HELP
 from polyport.config.text import readable
 
 
-@click.command("eval")
+@click.command("eval", epilog=AGENT_HELP)
 @click.argument("agent")
 @click.argument("evalsets", nargs=-1)
 @click.option(

@@ -25,7 +25,8 @@ from polyport.app import App
 from polyport.cli.ending import die_of
 from polyport.cli.identity import check_open
 from polyport.cli.logs import configure
-from polyport.cli.serve import FAILED, Config, ServeOptions, build
+from polyport.cli.options import ServeOptions
+from polyport.cli.serve import FAILED, Config, build
 from polyport.cli.workers import Worker, WorkerServer
 from polyport.config.load import load
 from polyport.errors import ConfigError, PolyportError

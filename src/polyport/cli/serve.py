@@ -11,25 +11,26 @@ import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from errno import EACCES, EADDRINUSE
+from functools import partial
 from signal import SIGINT, SIGTERM, Signals, getsignal, signal
 from types import FrameType
 from typing import Any
 
 import anyio
 import uvicorn
-from msgspec import Struct
 
 from polyport.app import App
 from polyport.cli.banner import LOOPBACK, banner
 from polyport.cli.ending import die_of, leave, mute_stdout
 from polyport.cli.identity import Identity, check_open, warn_if_open
 from polyport.cli.logs import configure
+from polyport.cli.options import ServeOptions
+from polyport.cli.served import chosen, prefixes_of
 from polyport.cli.words import make_app
 from polyport.config.text import count
 from polyport.data.limits import Limits
 from polyport.errors import ConfigError
 from polyport.protocols.guard import Guard
-from polyport.protocols.parts import Mountable
 from polyport.stores.memory import MemorySessions
 
 log = logging.getLogger("polyport")
@@ -39,35 +40,6 @@ FAILED = 1
 
 BACKLOG = 2048
 """Connections that may wait to be taken."""
-
-
-class ServeOptions(Struct, kw_only=True):
-    """The options of the command, see `polyport serve --help`; `given` are the flags that the user wrote."""
-
-    agents: list[str]
-    host: str = "127.0.0.1"
-    port: int = 8000
-    workers: int = 1
-    reload: bool = False
-    db: str | None = None
-    on_busy: str = "queue"
-    history_window: int | None = None
-    sse_timeout_s: float = 120.0
-    grace_s: float = 10.0
-    allowed_hosts: list[str] = []
-    allowed_origins: list[str] = []
-    trusted_proxy: bool = False
-    auth: list[str] = []
-    authorize: str | None = None
-    trusted_proxy_cidr: list[str] = []
-    insecure: bool = False
-    a2a: bool = False
-    mcp: bool = False
-    grpc_port: int | None = None
-    push: bool = False
-    log_format: str = "text"
-    log_level: str = "info"
-    given: list[str] = []
 
 
 class Config(uvicorn.Config):
@@ -81,6 +53,7 @@ class Config(uvicorn.Config):
             http="httptools",
             ws=open_websocket,  # pyright: ignore[reportArgumentType]  it is called like the class that it makes
             ws_max_size=limits.live_message_bytes,
+            ws_per_message_deflate=False,
             access_log=False,
             log_config=None,
             lifespan="on",
@@ -177,7 +150,7 @@ def _serve(options: ServeOptions) -> int:
     check_open(app, options.host, options.insecure)
     listener = listen(options.host, options.port)  # so does a port in use
     options.port = listener.getsockname()[1]
-    text = banner(app, options.host, options.port, options.db, a2a=options.a2a)
+    text = banner(app, options.host, options.port, options.db, prefixes_of(options.prefix))
 
     def ready() -> None:
         try:
@@ -281,34 +254,8 @@ def build(options: ServeOptions) -> App:
             auth=options.auth, authorize=options.authorize or "", trusted_proxy_cidr=options.trusted_proxy_cidr
         ),
         given=options.given,
-        protocols=_protocols(options),
-    )
-
-
-def _protocols(options: ServeOptions) -> list[str | Mountable]:
-    chosen: list[str | Mountable] = ["rest"]
-    if options.mcp:
-        if options.workers > 1:
-            raise ConfigError("--mcp keeps a client's session in one process: serve it with --workers 1")
-        chosen.append("mcp")
-    if options.a2a:
-        chosen.append(_a2a(options))
-    elif options.grpc_port is not None or options.push:
-        raise ConfigError("--grpc-port and --push are options of A2A: add --a2a")
-    return chosen
-
-
-def _a2a(options: ServeOptions) -> Mountable:
-    if options.workers > 1 and options.grpc_port == 0:
-        raise ConfigError("a --grpc-port of 0 is for one process: name a port, or serve with --workers 1")
-    from polyport.protocols.a2a.mount import A2a  # needed by this choice only
-    from polyport.protocols.a2a.push_settings import PushSettings
-
-    host = f"[{options.host}]" if ":" in options.host else options.host
-    return A2a(
-        grpc="" if options.grpc_port is None else f"{host}:{options.grpc_port}",
-        push=PushSettings() if options.push else None,
-        recover=options.workers == 1,
+        protocols=partial(chosen, options),
+        prefixes=prefixes_of(options.prefix),
     )
 
 

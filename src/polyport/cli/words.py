@@ -1,23 +1,46 @@
-"""From the words of a command to an App. Used by the commands `run`, `serve` and `check`."""
+"""From the words of a command to an App. Used by the commands `run`, `serve`, `check`, `eval` and `deploy`."""
 
 import logging
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Sequence
 
 from polyport.app import App
 from polyport.cli.identity import Identity
 from polyport.config.load import load
 from polyport.data.limits import Limits
 from polyport.errors import ConfigError
+from polyport.plugins.telemetry_env import telemetry_from_env
+from polyport.ports.plugin import Plugin
 from polyport.protocols.guard import Guard
-from polyport.protocols.parts import Mountable
+from polyport.protocols.host import Host
+from polyport.protocols.parts import Mountable, Watching
 
 log = logging.getLogger("polyport")
 
 LIMITS = ("--on-busy", "--history-window", "--sse-timeout", "--grace")
-PROTOCOLS = ("--a2a", "--grpc-port", "--push", "--mcp")
+PROTOCOLS = (
+    *("--rest", "--no-rest", "--live", "--no-live"),
+    *("--a2a", "--grpc-port", "--push", "--mcp", "--agent-engine", "--engine-id", "--triggers"),
+    *(
+        "--trigger-max-retries",
+        "--trigger-max-runs",
+        "--oidc-audience",
+        "--oidc-service-accounts",
+        "--web",
+        "--adk-web",
+    ),
+    *("--debug", "--evals", "--metrics", "--prefix"),
+)
 GUARD = ("--allowed-hosts", "--allowed-origins", "--trusted-proxy")
 AUTH = ("--auth", "--authorize", "--trusted-proxy-cidr")
+
+Protocols = Callable[[Plugin | None], Sequence[str | Mountable]]
+"""From the plugin for telemetry, if there is one, to what is served. Called once the agents are loaded, for a `.env` beside
+them may ask for telemetry."""
+
+
+def only_rest(telemetry: Plugin | None) -> list[str | Mountable]:
+    return ["rest"]
 
 
 def make_app(
@@ -28,14 +51,19 @@ def make_app(
     guard: Guard | None = None,
     identity: Identity | None = None,
     given: Sequence[str] = (),
-    protocols: Collection[str | Mountable] = ("rest",),
+    protocols: Protocols = only_rest,
+    prefixes: Sequence[str] = (),
 ) -> App:
-    """The App that the words name. `given` are the flags that the user wrote: ConfigError when one of them is the business of
-    an App of the user's own, which is never changed behind its back."""
+    """The App that the words name, with telemetry if the OTEL_* environment asks for it. `given` are the flags that the user
+    wrote: ConfigError when one of them is the business of an App of the user's own, which is never changed behind its back."""
     found = load(words)
     if not isinstance(found, App):
+        telemetry = telemetry_from_env()
+        served = protocols(telemetry)
         auth = identity.made() if identity is not None else None
-        return App(found, stores=db, limits=limits, guard=guard, auth=auth, protocols=protocols)
+        plugins = [telemetry] if telemetry is not None else []
+        app = App(found, stores=db, plugins=plugins, limits=limits, guard=guard, auth=auth, protocols=served)
+        return _under(app, prefixes, served) if prefixes else app
     own_auth = found.asgi.guard.auth
     own_guard = not found.asgi.guard.is_open or type(found.asgi.guard) is not Guard
     refused = [*LIMITS, *PROTOCOLS, *(GUARD if own_guard else ()), *(AUTH if own_auth is not None else ())]
@@ -54,3 +82,13 @@ def make_app(
     if auth is not None:
         found.asgi.guard = found.asgi.guard.behind(auth)
     return found
+
+
+def _under(app: App, prefixes: Sequence[str], served: Sequence[str | Mountable]) -> App:
+    """The same app, at other prefixes than those of an App."""
+    old = app.asgi
+    watches = [watch for protocol in served if isinstance(protocol, Watching) for watch in protocol.watches]
+    app.asgi = Host(
+        old.routes, prefixes=prefixes, guard=old.guard, limits=old.limits, seams=old.seams, lifespan=app.running
+    ).watched_by(watches)
+    return app

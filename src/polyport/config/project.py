@@ -59,6 +59,8 @@ class Project:
             return self._refused(node, f"{word!r} cannot be followed")
         if not real.is_relative_to(self.root) or not path.is_relative_to(self.root):
             return self._refused(node, f"{word!r} leads out of the project's folder {self.shown(self.root)}")
+        if real.is_dir() and not folder:
+            return self._refused(node, f"{word!r} is a folder; a file is needed")
         if not (real.is_dir() if folder else real.is_file()):
             return self._refused(node, f"there is no {'folder' if folder else 'file'} {word!r}{self._near(path)}")
         return real
@@ -114,7 +116,7 @@ class Project:
         try:
             return made_by(**{name: node.value() for name, node in values.items()})
         except Exception as error:  # noqa: BLE001  the user's code; told with its place in the file
-            said = "" if args.hides else f": {error}"  # its words may hold what came from the environment
+            said = "" if args.hidden else f": {error}"  # its words may hold what came from the environment
             ours = isinstance(error, PolyportError) and bool(said)
             failed = f"{_named(made_by)} failed: {type(error).__name__}{said}"
             self.problems.add(args, str(error) if ours else failed)

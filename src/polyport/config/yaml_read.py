@@ -6,6 +6,7 @@ not be read is left at its default, so that the rest of the file is checked, too
 """
 
 import difflib
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -162,8 +163,15 @@ def _as_word(node: Node, wanted: inspect.Type) -> Any:
     if isinstance(wanted, inspect.IntType):
         return value if isinstance(value, int) else BROKEN
     if isinstance(wanted, inspect.FloatType):
-        return float(value) if isinstance(value, int | float) else BROKEN
+        return _finite(value) if isinstance(value, int | float) else BROKEN
     return BROKEN
+
+
+def _finite(number: float) -> Any:
+    try:
+        return float(number) if math.isfinite(number) else BROKEN
+    except OverflowError:
+        return BROKEN
 
 
 def _wanted(options: list[inspect.Type]) -> str:

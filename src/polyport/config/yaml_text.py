@@ -59,10 +59,11 @@ class Node(Struct, eq=False, kw_only=True):
         return self.kind == "text" and self.plain and not self.secret and self.text in _NULLS
 
     @property
-    def hides(self) -> bool:
-        """Whether something in it must not be shown."""
+    def hidden(self) -> "list[str]":
+        """The texts in it that must not be shown."""
         below = [*self.items, *(node for _, node in self.members.values())]
-        return self.secret or any(node.hides for node in below)
+        found = [self.text] if self.secret else [text for node in below for text in node.hidden]
+        return [text for text in found if text]
 
     def value(self) -> Any:
         """The node as plain data."""
@@ -79,11 +80,13 @@ class Node(Struct, eq=False, kw_only=True):
         if self.is_null:
             return "nothing"
         if self.secret:
-            return "a value from the environment"
+            return FROM_OUTSIDE
         return repr(self.text if len(self.text) <= 60 else f"{self.text[:57]}...")
 
 
 NOWHERE = Node(kind="map")
+FROM_OUTSIDE = "a value from the environment"
+"""Stands in messages for a text that is never shown."""
 
 
 def scalar(text: str) -> Any:
@@ -106,6 +109,11 @@ class Problems:
         self.found: list[tuple[str, int, int, str]] = []
 
     def add(self, node: Node, message: str) -> None:
+        """Note a mistake at this place. What came from the environment is left out of the message."""
+        for text in node.hidden:
+            message = message.replace(repr(text), FROM_OUTSIDE)
+            if len(text) > 3:
+                message = message.replace(text, FROM_OUTSIDE)
         entry = (node.file, node.line, node.column, message)
         if entry not in self.found:
             self.found.append(entry)

@@ -22,7 +22,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     live_message_bytes: int = 16 * MIB
     """The largest message on a live connection; more closes it with 1009."""
     live_queue_bytes: int = 16 * MIB
-    """How much of what a live client said may wait for the model; above it no more is read from the client."""
+    """How much of what a live client said may wait for the model; above it no more is read from the client.
+    And how much of what is said to it may wait until it reads."""
     json_depth: int = 64
     """How deep JSON from outside may nest."""
     query_fields: int = 100

@@ -93,13 +93,8 @@ class LiveRequest(Struct, frozen=True, kw_only=True, gc=False):
     realtime: LiveBlob | LiveSignal | None = None
     state_delta: dict[str, Any] = {}
     """State that comes true with the stored content, or with an event of its own."""
-
-    @property
-    def size(self) -> int:
-        """About how many bytes it holds."""
-        parts = self.content.parts if self.content is not None else []
-        size = sum(len(p.text or "") + (len(p.inline_data.data) if p.inline_data is not None else 0) for p in parts)
-        return size + (len(self.realtime.blob.data) if isinstance(self.realtime, LiveBlob) else 0)
+    size: int
+    """As how many bytes it came: what it counts for while it waits."""
 
 
 class LiveMessage(Struct, frozen=True, kw_only=True, gc=False):

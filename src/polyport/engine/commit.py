@@ -15,7 +15,7 @@ from msgspec import structs
 from polyport.data.event import UNPUBLISHED, Event
 from polyport.data.session import Session, temp_of, without_temp
 from polyport.engine.hooks import first
-from polyport.engine.pause import RECORD, records_of
+from polyport.engine.pause import GRAPH, RECORD
 from polyport.errors import AgentError, TimedOut
 from polyport.ports.agent import Delegation, Hooks, ReadContext
 from polyport.ports.runs import Sink
@@ -113,11 +113,11 @@ class Commit:
 
 
 def _same(event: Event, replaced: Event) -> Event:
-    """A plugin's replacement; it stays the same event of the same run, also where the plugin left that out, and what it asks a
-    human for can still be carried out."""
-    records = records_of(event)
-    if records:
-        replaced = structs.replace(replaced, custom_metadata={**(replaced.custom_metadata or {}), RECORD: records})
+    """A plugin's replacement; it stays the same event of the same run, also where the plugin left that out. What it asks a
+    human for can still be carried out, and the notes of a workflow are kept."""
+    kept = {key: value for key, value in (event.custom_metadata or {}).items() if key in (RECORD, GRAPH)}
+    if kept:
+        replaced = structs.replace(replaced, custom_metadata={**(replaced.custom_metadata or {}), **kept})
     return structs.replace(
         replaced,
         partial=event.partial,

@@ -18,6 +18,9 @@ from polyport.engine.scopes import callers
 
 Kind = Literal["start", "done", "end"]
 
+MAX_NESTED = 100
+"""How many workflows may work for each other: scopes may come from outside, and be of any length."""
+
 
 class Record(NamedTuple):
     """`path` is that of a workflow ("start" with its input, "end") or of a node ("done" with its output and routes). `scope` is
@@ -105,16 +108,15 @@ def workflow_of(scope: str) -> tuple[str, str] | None:
 
 def way_back(events: Sequence[Event], event: Event) -> Iterator[Event]:
     """`scopes.callers`, also through workflows: where an agent works for one, the next event stands for the workflow itself."""
-    last = event
-    for last in callers(events, event):
-        yield last
-    found = workflow_of(last.isolation_scope)
-    if found is not None:
+    for _ in range(MAX_NESTED):
+        last = event
+        for last in callers(events, event):
+            yield last
+        found = workflow_of(last.isolation_scope)
+        if found is None:
+            return
         outer, name = found
-        stand_in = Event(
-            author=name, invocation_id=last.invocation_id, isolation_scope=outer, branch=trunk(last.branch)
-        )
-        yield from way_back(events, stand_in)
+        event = Event(author=name, invocation_id=last.invocation_id, isolation_scope=outer, branch=trunk(last.branch))
 
 
 def trunk(branch: str) -> str:

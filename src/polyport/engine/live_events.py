@@ -95,7 +95,9 @@ class LiveEvents:
 
     async def take(self, message: LiveMessage) -> None:
         """Make events of all but the calls of a message."""
-        self._usage = message.usage_metadata or self._usage
+        if message.usage_metadata is not None:
+            await self._tell_usage()
+            self._usage = message.usage_metadata
         if message.input_transcription is not None:
             await self._hear(message.input_transcription, True)
         if message.output_transcription is not None:
@@ -135,6 +137,13 @@ class LiveEvents:
         with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSING_S):
             await self._end(*list(self._open))
             await self._keep_sound()
+            await self._tell_usage()
+
+    async def _tell_usage(self) -> None:
+        """Store the usage that no end of a turn has told of."""
+        usage, self._usage = self._usage, None
+        if usage is not None:
+            await self.put(self._ctx.event(usage_metadata=usage))
 
     async def _keep_sound(self) -> None:
         event = await self.recording.flush()

@@ -84,8 +84,13 @@ class Link:
         conversation has it in its history, or is told by a note."""
         if epoch == self.epoch:
             await self.send(LiveResponses([response]))
-        elif at >= self.told:
-            await self.send(late(response))
+        else:
+            await self.news(late(response), at)
+
+    async def news(self, said: LiveContent, at: int) -> None:
+        """Tell what was stored as event number `at` of the session, or behind it, unless the provider has it as history."""
+        if at >= self.told:
+            await self.send(said)
 
 
 def late(response: FunctionResponse) -> LiveContent:

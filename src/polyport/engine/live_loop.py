@@ -29,7 +29,7 @@ from polyport.engine.prepare import make_prompt, make_request, run_request_hooks
 from polyport.engine.spec import LlmSpec
 from polyport.errors import AgentError, BadRequest, Conflict, ModelError, Superseded, describe
 from polyport.ports.agent import Bound, CallbackContext, RunContext
-from polyport.ports.live import CONNECTION_LOST, LiveConnection, LiveModel, LiveScope
+from polyport.ports.live import CONNECTION_LOST, LiveConnection, LiveModel, LiveScope, live_model
 
 log = logging.getLogger("polyport.live")
 
@@ -44,7 +44,8 @@ async def run_live(ctx: RunContext, agent: LlmSpec) -> Ending:
     assert live is not None
     if live.over:
         return "ended"
-    if not isinstance(bound.model, LiveModel):
+    model = live_model(bound.model)
+    if model is None:
         raise AgentError(
             f"agent {agent.name!r} cannot take part in a live session: model {bound.model.name!r} is not live"
         )
@@ -55,7 +56,7 @@ async def run_live(ctx: RunContext, agent: LlmSpec) -> Ending:
         )
     live.speaker = agent.name
     try:
-        return await LiveTurn(ctx, agent, live, dataclasses.replace(bound, output=None), bound.model).run()
+        return await LiveTurn(ctx, agent, live, dataclasses.replace(bound, output=None, model=model), model).run()
     finally:
         live.speaker = ""
 
@@ -119,6 +120,8 @@ class LiveTurn:
     async def _again(self, request: ModelRequest, error: ModelError, opened: bool) -> None:
         """Wait until a new connection may be tried, or give up."""
         log.warning("run %s: the connection of %s was lost: %s", self.ctx.invocation_id, self.model.name, error)
+        if self.ending is not None:
+            return  # there is nothing to connect for any more
         refused_handle = bool(self.handle) and not opened
         may = error.code == CONNECTION_LOST or refused_handle or self.going_away
         self.lost += 1

@@ -212,8 +212,9 @@ class LiveTools:
             await self._told(running)
         text = piece if isinstance(piece, str) else json_text(piece)
         content = user_text(f"The tool `{running.call.name}` reports: {text}")
+        at = len(self._ctx.session.events)
         await self._events.put(self._ctx.event(content=content))
-        await self._link.send(LiveContent(content))
+        await self._link.news(LiveContent(content), at)
 
     async def _told(self, running: Running) -> None:
         """Say at once that a streaming tool runs, for the model may wait for it."""
@@ -251,9 +252,10 @@ class LiveTools:
         if responses and not failed:
             parts = [Part(function_response=structs.replace(r, response=dict(ENDED))) for r in responses]
             event = structs.replace(event, content=Content(role="user", parts=parts))
+        at = len(self._ctx.session.events)
         await self._events.put(event)
         if failed:
-            await self._link.send(late(responses[0]))
+            await self._link.news(late(responses[0]), at)
 
     async def _respond(self, event: Event) -> None:
         """Store responses and tell them, each once."""

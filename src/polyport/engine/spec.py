@@ -10,7 +10,7 @@ from typing import Any, Literal
 from polyport.data.model import GenerateConfig
 from polyport.errors import ConfigError
 from polyport.ports.agent import Agent, ModelCallback, ReadContext, ToolCallback, ToolLike, Tree
-from polyport.ports.live import LiveModel
+from polyport.ports.live import live_model
 from polyport.ports.model import Model
 
 DEFAULT_CONFIG = GenerateConfig()
@@ -64,7 +64,7 @@ class LlmSpec(Agent):
 
 def can_be_live(tree: Tree, agent: Agent) -> bool:
     """Whether an agent of the tree can take part in a live session."""
-    return isinstance(tree.bound(agent).model, LiveModel) if isinstance(agent, LlmSpec) else agent.live
+    return live_model(tree.bound(agent).model) is not None if isinstance(agent, LlmSpec) else agent.live
 
 
 def _need(agent: LlmSpec, field: str, fits: bool, wanted: str) -> None:

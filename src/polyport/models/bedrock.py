@@ -18,7 +18,7 @@ from yarl import URL
 from polyport.errors import BadRequest, ConfigError, ModelError
 from polyport.models.http import Call
 from polyport.models.tokens import checked_url, checked_word, in_thread, refused
-from polyport.wire.anthropic_clouds import MESSAGES, event_of, moved
+from polyport.wire.anthropic_clouds import MESSAGES, error_event, event_of, moved
 
 VERSION = "bedrock-2023-05-31"
 """The `anthropic_version` of bodies; `config.extra` may say another."""
@@ -60,9 +60,10 @@ class Bedrock:
         self._profile = profile
         session = self._session()
         try:
-            found = region or os.environ.get("AWS_REGION") or session.get_config_variable("region")
+            profiled = session.get_scoped_config().get("region")
         except import_module("botocore.exceptions").BotoCoreError as error:
             raise ConfigError(f"Bedrock cannot read the configuration of AWS: {error}") from None
+        found = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or profiled
         if not found:
             raise ConfigError("Bedrock needs a region: set AWS_REGION, or Bedrock(region=)")
         self._region = checked_word(str(found), "the region of Bedrock")
@@ -159,14 +160,16 @@ class _Frames:
     def __init__(self) -> None:
         stream = import_module("botocore.eventstream")
         self._buffer = stream.EventStreamBuffer()
-        self._wrong = (stream.ParserError, msgspec.DecodeError, struct.error, ValueError, KeyError, IndexError)
+        bad_json = (msgspec.DecodeError, RecursionError)
+        self._wrong = (stream.ParserError, struct.error, ValueError, KeyError, IndexError, *bad_json)
 
     def feed(self, chunk: bytes) -> bytes:
-        """The server-sent events of the frames that are whole now."""
+        """The server-sent events of the frames that are whole now. Nonsense is an `error` event, after what came before it."""
+        out: list[bytes] = []
         try:
             self._buffer.add_data(chunk)
-            return b"".join(event_of(message.headers, message.payload) for message in self._buffer)
+            for message in self._buffer:
+                out.append(event_of(message.headers, message.payload))
         except self._wrong as error:
-            raise ModelError(
-                f"Bedrock sent what is no event stream ({type(error).__name__})", code="MALFORMED_ANSWER"
-            ) from None
+            out.append(error_event("MALFORMED_ANSWER", f"what came is no event stream ({type(error).__name__})"))
+        return b"".join(out)

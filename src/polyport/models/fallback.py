@@ -13,6 +13,7 @@ from polyport.data.model import ModelRequest, ModelResponse
 from polyport.errors import ConfigError, ModelError
 from polyport.models.registry import resolve
 from polyport.models.retry import Pieces, brief, provider_fault
+from polyport.ports.live import LiveModel, live_model
 from polyport.ports.model import Model, OnPartial
 from polyport.seams import REAL, Seams
 
@@ -58,6 +59,11 @@ class Fallback:
     def schema_with_tools(self) -> bool:
         """Whether all models can do it, for any of them may have to."""
         return all(m.schema_with_tools for m in self._models)
+
+    @property
+    def live(self) -> LiveModel | None:
+        """What holds live sessions, see `ports.live.live_model`: the first model, if it can. None stands in for it there."""
+        return live_model(self._models[0])
 
     async def generate(self, request: ModelRequest, on_partial: OnPartial | None = None) -> ModelResponse:
         """The first answer that comes. When several models failed, ModelError with the name and the error of each."""

@@ -87,13 +87,12 @@ class LiveHttp(GeminiHttp):
             yield websocket
         finally:
             with anyio.CancelScope(shield=True):
-                with anyio.move_on_after(CLOSING_S) as polite:
+                with anyio.move_on_after(CLOSING_S):
                     if websocket is not None:
                         await websocket.close()
-                if polite.cancelled_caught:  # what waits to be sent would keep the connection open
-                    for made in sockets:
-                        with contextlib.suppress(OSError):
-                            made.shutdown(socket.SHUT_RDWR)
+                for made in sockets:  # what still waits to be sent would keep the connection open
+                    with contextlib.suppress(OSError):
+                        made.shutdown(socket.SHUT_RDWR)
                 await session.close()
 
     def lost(self, error: BaseException) -> ModelError:

@@ -55,7 +55,7 @@ class Endpoint(Protocol):
         ...
 
     def decoder(self) -> Callable[[bytes], bytes]:
-        """For one stream: makes of its chunks, as they come, those of the maker's API. ModelError for nonsense."""
+        """For one stream: makes of its chunks, as they come, those of the maker's API. It never fails."""
         ...
 
 

@@ -12,6 +12,7 @@ import anyio
 from polyport.data.model import ModelRequest, ModelResponse
 from polyport.errors import ConfigError, ModelError
 from polyport.models.registry import resolve
+from polyport.ports.live import LiveModel, live_model
 from polyport.ports.model import Model, OnPartial
 from polyport.seams import REAL, Seams
 
@@ -83,6 +84,11 @@ class Retrying:
     @property
     def schema_with_tools(self) -> bool:
         return self._model.schema_with_tools
+
+    @property
+    def live(self) -> LiveModel | None:
+        """What holds live sessions, see `ports.live.live_model`. The engine connects again by itself when that fails."""
+        return live_model(self._model)
 
     async def generate(self, request: ModelRequest, on_partial: OnPartial | None = None) -> ModelResponse:
         """The first answer that comes. Raises the last error."""

@@ -113,8 +113,10 @@ _limiter = RunVar[anyio.CapacityLimiter]("polyport_sign_in")
 
 
 def refused(where: str, error: Exception, todo: str) -> ModelError:
-    """What to raise when `where` gave no token: `error` itself may hold secrets, so only its name is told."""
-    return ModelError(f"signing in to {where} failed ({type(error).__name__}): {todo}", code="UNAUTHENTICATED")
+    """What to raise when `where` gave no token: `error` itself may hold secrets, so only its name is told. A 401, which is not
+    tried again."""
+    text = f"signing in to {where} failed ({type(error).__name__}): {todo}"
+    return ModelError(text, http_status=401, code="UNAUTHENTICATED")
 
 
 def checked_url(url: str, what: str) -> str:

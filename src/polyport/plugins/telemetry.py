@@ -28,7 +28,7 @@ from polyport.errors import PolyportError
 from polyport.plugins.telemetry_events import ELIDED, OTHER_SYSTEM, Messages, as_json
 from polyport.ports.agent import CallbackContext, ReadContext, RunContext, Tool, ToolContext
 from polyport.ports.plugin import CallNext, Plugin
-from polyport.ports.trace import INCOMING
+from polyport.ports.trace import INCOMING, OUTGOING
 from polyport.version import VERSION
 
 SCOPE = "gcp.vertex.agent"
@@ -117,6 +117,7 @@ class TelemetryPlugin(Plugin):
 
     async def watch_agent(self, ctx: RunContext, call_next: CallNext) -> Any:
         agent = ctx.agent
+        OUTGOING.set(_headers)
         around = context.get_current()
         if owner_of(around) != ctx.session.key:
             around = context.set_value(_OWNER, ctx.session.key, _from_outside(around))
@@ -262,6 +263,13 @@ def _from_outside(around: Context) -> Context:
     if not headers or trace.get_current_span(around).get_span_context().is_valid:
         return around
     return _TRACE_CONTEXT.extract(headers, around)
+
+
+def _headers() -> dict[str, str]:
+    """What a request says of the span that is current."""
+    headers: dict[str, str] = {}
+    _TRACE_CONTEXT.inject(headers)
+    return headers
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """UsagePlugin: tokens and cost of each run, over all its agents and by model.
 
 Used in `App(plugins=[...])`. Sums what the providers told; says it in one line of the log and to a function of yours when the
-run ends, also one that failed or was cancelled. Never asks a model, and stores nothing in the session.
+run ends, also one that failed or was cancelled. The turns of a live session are counted when it ends. Never asks a model, and
+stores nothing in the session.
 """
 
 import logging
@@ -13,6 +14,7 @@ from msgspec import Struct
 
 from polyport.data.model import ModelRequest, ModelResponse, Usage
 from polyport.engine.hooks import ask
+from polyport.engine.spec import LlmSpec
 from polyport.errors import ConfigError
 from polyport.ports.agent import CallbackContext
 from polyport.ports.plugin import CallNext, Plugin
@@ -113,14 +115,29 @@ class UsagePlugin(Plugin):
             self._run(ctx).failed_calls += 1
             raise
         name = response.model_version if response.model_version in self._prices else request.model
-        price = self._prices.get(name)
-        run = self._run(ctx)
-        run.add(response.usage_metadata, price)
-        shown = name if price is not None else response.model_version or name
-        run.models.setdefault(shown, UsageTotals()).add(response.usage_metadata, price)
+        self._count(ctx, name, response.model_version or name, response.usage_metadata)
         return response
 
+    def _count(self, ctx: CallbackContext, name: str, shown: str, usage: Usage | None) -> None:
+        """Count one answer of the model that has its price under `name`, or else is `shown`."""
+        price = self._prices.get(name)
+        run = self._run(ctx)
+        run.add(usage, price)
+        run.models.setdefault(name if price is not None else shown, UsageTotals()).add(usage, price)
+
+    def _count_live(self, ctx: CallbackContext) -> None:
+        """The turns of a live session, each one told by an event without content. Nobody is asked for them one by one."""
+        for event in ctx.session.events:
+            if event.invocation_id != ctx.invocation_id or event.usage_metadata is None or event.content is not None:
+                continue
+            speaker = ctx.tree.find(event.author)
+            asked = ctx.tree.bound(speaker).model.name if isinstance(speaker, LlmSpec) else event.author
+            name = event.model_version if event.model_version in self._prices else asked
+            self._count(ctx, name, event.model_version or asked, event.usage_metadata)
+
     async def after_run(self, ctx: CallbackContext) -> None:
+        if ctx.scope.live is not None:
+            self._count_live(ctx)
         run = self._runs.get(ctx.invocation_id)
         if run is None:
             return

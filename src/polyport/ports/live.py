@@ -1,7 +1,8 @@
 """The port of a live model: one connection over which user and model talk at the same time (spec core 2.4).
 
-A `Model` whose class also has `connect` is a `LiveModel`, and may be the model of an agent in a live session; `generate` goes
-on serving all other runs. Implemented in `models/`, used by `engine/live_loop` only. Nothing here does I/O.
+A `Model` whose class also has `connect` is a `LiveModel`, and may be the model of an agent in a live session, itself or as the
+`live` of another; `generate` goes on serving all other runs. Implemented in `models/`, used by `engine/live_loop` only. Nothing
+here does I/O.
 
 What an implementation must keep:
 - `connect` makes the connection, sends the set-up, and gives it out once the provider has accepted it. One `connect` is one
@@ -19,7 +20,7 @@ from polyport.data.content import Content
 from polyport.data.event import Event
 from polyport.data.live import LiveConfig, LiveInput, LiveMessage, LiveRequest
 from polyport.data.model import ModelRequest, ModelResponse
-from polyport.ports.model import OnPartial
+from polyport.ports.model import Model, OnPartial
 
 CONNECTION_LOST = "CONNECTION_LOST"
 """The `code` of a ModelError that says: the connection broke, or the provider closed it in the middle; a new one may work."""
@@ -69,6 +70,14 @@ class LiveModel(Protocol):
         Raises on entering: ModelError as `generate` does, with `code` CONNECTION_LOST if trying again may help; ConfigError for
         what the provider cannot do (two modalities at once, say)."""
         ...
+
+
+def live_model(model: Model) -> LiveModel | None:
+    """What holds live sessions for a model: itself, or, for one that wraps another, what its `live` names; None if neither."""
+    if isinstance(model, LiveModel):
+        return model
+    inner = getattr(model, "live", None)
+    return inner if isinstance(inner, LiveModel) else None
 
 
 class LiveSource(Protocol):

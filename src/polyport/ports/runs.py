@@ -139,6 +139,10 @@ class Runs(Protocol):
 
     def get(self, run_id: str) -> Run | None: ...
 
+    def busy(self, key: SessionKey) -> bool:
+        """Whether a run on this session has to wait for another one, so that `start` may take long."""
+        ...
+
     def can_go_on(self, session: Session, run_id: str) -> bool:
         """Whether this run of a session stopped in the middle and may be resumed: its server died, or it was cancelled."""
         ...

@@ -8,7 +8,7 @@ knows what the texts mean.
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 SHOWN = 2000
 """How many characters of its text a list of dead letters has."""
@@ -40,6 +40,18 @@ class Delivery(Struct, frozen=True, kw_only=True):
     error: str = ""
     at_ms: int = 0
     lease_ms: int = 0
+
+
+def taken_over(found: Delivery, wanted: Delivery, *, again: bool) -> Delivery | None:
+    """What `TriggerStore.claim` makes of a delivery that is stored already: the same, in the hands of who wants it. None when
+    it is not to be had."""
+    left = found.state == "dead" or (found.state == "running" and found.lease_ms <= wanted.at_ms)
+    if not (again and left):
+        return None
+    attempts = 0 if found.state == "dead" else found.attempts
+    return structs.replace(
+        found, state="running", error="", attempts=attempts, at_ms=wanted.at_ms, lease_ms=wanted.lease_ms
+    )
 
 
 class TriggerStore(Protocol):

@@ -13,7 +13,8 @@ from urllib.parse import parse_qsl
 from polyport import codec
 from polyport.data.auth import ANONYMOUS
 from polyport.data.limits import Limits
-from polyport.errors import BadRequest, Forbidden, RunCancelled, TooLarge
+from polyport.data.session import APP
+from polyport.errors import BadRequest, Forbidden, NotFound, RunCancelled, TooLarge
 from polyport.ports.auth import Authorizer
 from polyport.ports.trace import INCOMING, TRACE_HEADERS
 from polyport.seams import Seams
@@ -90,6 +91,16 @@ class Request:
         if self.authorizer is not None:
             await self.authorizer.use(self.caller, app)
 
+    async def change_state(self, app: str, state: Iterable[str]) -> None:
+        """Forbidden for keys of state that all users of an app share (`app:`), unless the caller may administer the app (spec
+        rest 11.10). A handler that takes state from a caller asks before any storage."""
+        shared = next((key for key in state if key.startswith(APP)), "")
+        if shared and self.authorizer is not None:
+            try:
+                await self.authorizer.administer(self.caller, app)
+            except Forbidden as error:
+                raise Forbidden(f"{error}: all users of the app share the state {shared[:100]!r}") from None
+
     async def usable(self, apps: Iterable[str]) -> list[str]:
         """Those of the apps that the caller may know of, in the same order (spec rest 11.35)."""
         found: list[str] = []
@@ -100,6 +111,12 @@ class Request:
                 continue
             found.append(app)
         return found
+
+    async def no_app(self, name: str, apps: Iterable[str], before: str = "") -> NotFound:
+        """The error for an app that is not among those that are served: it names those that the caller may know of."""
+        known = await self.usable(sorted(apps))
+        there = f"the apps are: {', '.join(known)}" if known else "see /list-apps"
+        return NotFound(f"{before}there is no app {name[:100]!r}; {there}")
 
     def join_trace(self) -> bool:
         """Let the runs that begin in this task know the trace that the request names; whether it names one."""

@@ -6,11 +6,14 @@ and then taken again. Never makes the frames of a protocol.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from functools import partial
 from typing import Literal, TypeVar
 
 import anyio
 
+from polyport.data.run import RunRequest
 from polyport.errors import unwrap
+from polyport.ports.runs import Run, Runs
 from polyport.protocols.answers import EVENTS
 from polyport.protocols.http import ClientGone, Header, Request, Send
 from polyport.wire import sse
@@ -128,3 +131,11 @@ async def unless_gone(request: Request, wait: Callable[[], Awaitable[T]]) -> T:
     if not answers:
         raise ClientGone("the client closed the connection")
     return answers[0]
+
+
+async def attached_run(request: Request, runs: Runs, asked: RunRequest) -> Run:
+    """A run that is cancelled when its watchers leave. ClientGone when the client hangs up while the run waits for its turn: it
+    is never begun then. The rest as `Runs.start`."""
+    if not runs.busy(asked.key):
+        return await runs.start(asked, attached=True)  # the common case does without another task
+    return await unless_gone(request, partial(runs.start, asked, attached=True))

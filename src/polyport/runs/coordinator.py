@@ -127,8 +127,7 @@ class Coordinator:
             session = await self._load(request)
             engine = self._engines.get(key.app)
             if engine is None:
-                known = ", ".join(self._engines)
-                raise NotFound(f"failed to load agent: there is no app {key.app!r}; the apps are: {known}")
+                raise NotFound(f"failed to load agent: there is no app {key.app!r}; see /list-apps")
             run_id = self._run_id(request, session, engine)
             self._check_user(key.user)
             goes_on = request.message is None or bool(request.message.responses)
@@ -208,6 +207,10 @@ class Coordinator:
     def _new_id(engine: Engine) -> str:
         return "e-" + engine.seams.new_id()
 
+    def busy(self, key: SessionKey) -> bool:
+        """See ports.runs.Runs.busy."""
+        return self._turns.holder(key) is not None
+
     def can_go_on(self, session: Session, run_id: str) -> bool:
         """See ports.runs.Runs.can_go_on."""
         engine = self._engines.get(session.key.app)
@@ -276,7 +279,8 @@ class Coordinator:
         self, run: LiveRun, engine: Engine, request: RunRequest, session: Session, sinks: Sequence[Sink]
     ) -> RunOutcome:
         try:
-            return await engine.execute(run.id, request, session, run.publish, sinks, run.inbox)
+            publish = run.publish if run.inbox is None else run.publish_live
+            return await engine.execute(run.id, request, session, publish, sinks, run.inbox)
         except PolyportError as error:
             log.warning("run %s failed: %s", run.id, error)
             return RunOutcome(status="failed", error=error, reason=str(error))

@@ -18,7 +18,7 @@ class Feed:
     """Keeps at most `limit` items. Offsets count from 1. `base` is how many events of the run were stored before this feed
     began: those of a run that died, or paused, and goes on."""
 
-    __slots__ = ("_done", "_followers", "_items", "_stored", "base", "limit", "offset")
+    __slots__ = ("_done", "_followers", "_items", "_stored", "base", "forgotten", "limit", "offset")
 
     def __init__(self, limit: int = 100_000, base: int = 0) -> None:
         self._items: deque[FeedItem] = deque(maxlen=limit)
@@ -26,6 +26,7 @@ class Feed:
         self._done = False
         self._stored = base
         self.base = base
+        self.forgotten = 0
         self.limit = limit
         self.offset = 0
 
@@ -49,12 +50,13 @@ class Feed:
 
     async def changed(self, after: int) -> bool:
         """Wait until there is an item after this offset or the feed is closed; whether there may be more later."""
-        while self.offset <= after and not self._done:
+        while self.offset <= max(after, self.forgotten) and not self._done:
             await until_woken(self._followers)
         return not self._done
 
     def read(self, after: int) -> Sequence[FeedItem]:
-        """The kept items after this offset, at once. LimitExceeded when some are gone already."""
+        """The kept items after this offset, at once. LimitExceeded when some are gone that nobody forgot on purpose."""
+        after = max(after, self.forgotten)
         first = self.offset - len(self._items) + 1
         if after + 1 < first:
             raise LimitExceeded(f"the follower fell behind: items {after + 1} to {first - 1} of the run are gone")
@@ -62,17 +64,17 @@ class Feed:
             return ()
         if after + 1 == first:
             return tuple(self._items)
-        newest = list(
-            islice(reversed(self._items), self.offset - after)
-        )  # from the end: a long feed costs nothing more
+        # from the end, for that is where followers are: a long feed costs nothing more
+        newest = list(islice(reversed(self._items), self.offset - after))
         newest.reverse()
         return newest
 
     def forget(self, upto: int) -> None:
-        """Drop the items up to this offset; a follower that has not read them falls behind."""
+        """Drop the items up to this offset; whoever follows from before them begins behind them."""
         first = self.offset - len(self._items) + 1
         for _ in range(min(upto, self.offset) - first + 1):
             self._items.popleft()
+        self.forgotten = max(self.forgotten, min(upto, self.offset))
 
     async def follow(self, after: int = 0) -> AsyncGenerator[Sequence[FeedItem]]:
         """Batches of items after an offset: those there are, then new ones as they come, until the feed is closed."""

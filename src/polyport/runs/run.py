@@ -9,18 +9,20 @@ from collections.abc import Callable
 import anyio
 
 from polyport.data.content import Content
+from polyport.data.event import Event
 from polyport.data.live import LiveRequest
 from polyport.data.run import RunOutcome
 from polyport.data.session import SessionKey
 from polyport.errors import Conflict
 from polyport.runs.feed import Feed, until_woken, wake
-from polyport.runs.inbox import Inbox
+from polyport.runs.inbox import ITEM_BYTES, Inbox
 
 
 class LiveRun(Feed):
     """A run of this process; see ports.runs.Run."""
 
     __slots__ = (
+        "_bytes",
         "_waiting",
         "attached",
         "check",
@@ -45,6 +47,8 @@ class LiveRun(Feed):
         self.timed_out = False
         self.task: anyio.TaskHandle[None] | None = None
         self._waiting: set[asyncio.Future[None]] = set()
+        self._bytes = 0
+        """About how much the kept items of a live run hold."""
         self.inbox: Inbox | None = None
         self.check: Callable[[Content], None] | None = None
         """Refuses answers that must not be acted on; of a live run."""
@@ -61,6 +65,22 @@ class LiveRun(Feed):
         """See ports.runs.Run."""
         if self.inbox is not None:
             self.inbox.close()
+
+    def publish_live(self, event: Event, stored: bool = True) -> None:
+        """As `publish`, of a live run: its events may be large, so those that wait for a follower are bounded in bytes, too."""
+        assert self.inbox is not None
+        if self.kept == self.limit:
+            self._bytes -= _size(self._items[0].event)
+        self.publish(event, stored)
+        self._bytes += _size(event)
+        while self._bytes > self.inbox.limit and self.kept > 1:
+            self._bytes -= _size(self._items.popleft().event)
+
+    def forget(self, upto: int) -> None:
+        """See ports.runs.Run."""
+        if self.watchers <= 1:
+            super().forget(upto)
+            self._bytes = sum(_size(item.event) for item in self._items)
 
     def finish(self, outcome: RunOutcome) -> None:
         self.outcome = outcome
@@ -126,3 +146,8 @@ class _Watching:
             run.cancel("the client went away")
             with anyio.CancelScope(shield=True), anyio.move_on_after(30):
                 await run.wait()
+
+
+def _size(event: Event) -> int:
+    parts = event.content.parts if event.content is not None else ()
+    return ITEM_BYTES + sum(len(part.inline_data.data) for part in parts if part.inline_data is not None)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from polyport.errors import NotFound
-from polyport.ports.triggers import SHOWN, Delivery, DeliveryKey
+from polyport.ports.triggers import SHOWN, Delivery, DeliveryKey, taken_over
 
 KEEP = 100_000
 """How many deliveries are kept at most."""
@@ -32,19 +32,16 @@ class MemoryTriggers:
                 self._keys[delivery.key.app, delivery.session_id] = delivery.key
                 self._rows[delivery.key] = delivery
                 return True, delivery
-            left = found.state == "dead" or (found.state == "running" and found.lease_ms <= delivery.at_ms)
-            if not (again and left):
+            mine = taken_over(found, delivery, again=again)
+            if mine is None:
                 return False, found
-            attempts = 0 if found.state == "dead" else found.attempts
-            mine = structs.replace(
-                found, state="running", error="", attempts=attempts, at_ms=delivery.at_ms, lease_ms=delivery.lease_ms
-            )
             self._rows[delivery.key] = mine
             return True, mine
 
     def _make_room(self) -> None:
         if len(self._rows) >= self._keep:
-            oldest = next((d for d in self._rows.values() if d.state != "running"), None)
+            states = ("done", "dead")  # a dead letter is the last to be lost
+            oldest = next((d for state in states for d in self._rows.values() if d.state == state), None)
             if oldest is not None:
                 self._drop(oldest)
 

@@ -7,10 +7,8 @@ Never touches the file on the event loop.
 from collections.abc import Sequence
 from typing import Any, cast
 
-from msgspec import structs
-
 from polyport.errors import NotFound
-from polyport.ports.triggers import SHOWN, Delivery, DeliveryKey, DeliveryState
+from polyport.ports.triggers import SHOWN, Delivery, DeliveryKey, DeliveryState, taken_over
 from polyport.stores.sqlite_file import Connection
 from polyport.stores.sqlite_writer import GroupWriter
 
@@ -96,13 +94,9 @@ def _claim(con: Connection, delivery: Delivery, again: bool) -> tuple[bool, Deli
         con.execute(f"INSERT INTO trigger_deliveries ({_COLUMNS}) VALUES ({marks})", values)
         return True, delivery
     found = _delivery(row)
-    left = found.state == "dead" or (found.state == "running" and found.lease_ms <= delivery.at_ms)
-    if not (again and left):
+    mine = taken_over(found, delivery, again=again)
+    if mine is None:
         return False, found
-    attempts = 0 if found.state == "dead" else found.attempts
-    mine = structs.replace(
-        found, state="running", error="", attempts=attempts, at_ms=delivery.at_ms, lease_ms=delivery.lease_ms
-    )
     _update(con, mine)
     return True, mine
 

@@ -233,35 +233,47 @@ async def _beside(
     run: Callable[[], Awaitable[None]], stop: Callable[[], None], limit_s: float, what: str, essential: bool = False
 ) -> AsyncGenerator[None]:
     """Run the app's task beside the block. After the block `stop` is called and the task awaited; AssertionError when it does
-    not end within `limit_s`. What the block raises leaves as it is, not in a group. When an `essential` task ends first,
-    the block is cancelled."""
+    not end within `limit_s`. A block that is cancelled ends in the same way, for the app must notice by itself that its client
+    has gone. What the block raises leaves as it is, not in a group. When an `essential` task ends first, the block is
+    cancelled."""
     raised: BaseException | None = None
+    gone: BaseException | None = None
     ended = anyio.Event()
+    own = anyio.CancelScope(shield=True)
     stopping = False
 
     async def task() -> None:
         try:
-            await run()
+            with own:
+                await run()
         finally:
             ended.set()
         if essential and not stopping:
             tasks.cancel_scope.cancel()
 
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(task)
-        try:
-            yield
-        except anyio.get_cancelled_exc_class():
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(task)
+            try:
+                yield
+            except anyio.get_cancelled_exc_class() as error:
+                gone = error
+            except BaseException as error:  # noqa: BLE001 raised below, outside of the group
+                raised = error
+            stopping = True
+            stop()
+            with anyio.move_on_after(limit_s, shield=True):
+                await ended.wait()
+            if not ended.is_set():
+                own.cancel()
+                raised = raised or AssertionError(
+                    f"{what}: the app did not end within {limit_s} s after it was told to"
+                )
+            if gone is not None:
+                raise gone
+    except anyio.get_cancelled_exc_class():
+        if raised is None:
             raise
-        except BaseException as error:  # noqa: BLE001 raised below, outside of the group
-            raised = error
-        stopping = True
-        stop()
-        with anyio.move_on_after(limit_s):
-            await ended.wait()
-        if not ended.is_set():
-            tasks.cancel_scope.cancel()
-            raised = raised or AssertionError(f"{what}: the app did not end within {limit_s} s after it was told to")
     if raised is not None:
         raise raised
 

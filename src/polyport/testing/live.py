@@ -41,6 +41,7 @@ class LiveLine:
         self._said: deque[LiveMessage | Exception | None] = deque()
         self._changed = anyio.Event()
         self._full = False
+        self._lost = False
 
     # -- the test's side
 
@@ -59,6 +60,7 @@ class LiveLine:
 
     def drop(self, error: Exception | None = None) -> None:
         """Lose the connection; with an error of your own, or as a broken network does."""
+        self._lost = True
         self._push(error or ModelError("the connection broke", code=CONNECTION_LOST))
 
     def hang_up(self) -> None:
@@ -80,7 +82,7 @@ class LiveLine:
     async def send(self, message: LiveInput) -> None:
         while self._full:
             await self._changed.wait()
-        if self.closed:
+        if self.closed or self._lost:
             raise ModelError("the connection is closed", code=CONNECTION_LOST)
         self.inputs.append(message)
         self._notify()

@@ -10,6 +10,7 @@ from urllib.parse import quote
 from polyport.engine.hooks import ask
 from polyport.errors import ConfigError, Unavailable
 from polyport.ports.agent import ToolContext
+from polyport.ports.trace import outgoing_trace
 from polyport.tools.credentials import Credential, Headers, PostForm, Proof, checked_headers, together
 from polyport.tools.openapi_operations import Operation
 from polyport.tools.openapi_request import HttpRequest
@@ -64,7 +65,7 @@ async def _renewable(ctx: ToolContext, credentials: Sequence[Credential], proofs
 def outgoing(operation: Operation, request: HttpRequest, given: Mapping[str, str], proofs: Sequence[Proof]) -> Outgoing:
     """The request with everything that is added to it. Of headers with one name the credential's wins, then `given`."""
     proof = together(proofs)
-    own = {"Accept": ACCEPT, "User-Agent": AGENT}
+    own = {"Accept": ACCEPT, "User-Agent": AGENT, **outgoing_trace()}
     if request.media and not request.parts:
         own["Content-Type"] = request.media
     cookies = [*request.cookies, *(f"{quote(k, safe='')}={quote(v, safe='')}" for k, v in proof.cookies)]

@@ -41,7 +41,9 @@ class Said(NamedTuple):
 
 def from_bytes(data: bytes) -> Said:
     """A binary message: sound."""
-    return Said(LiveRequest(realtime=LiveBlob(Blob(mime_type=AUDIO_IN, data=data))) if data else None, False)
+    if not data:
+        return Said(None, False)
+    return Said(LiveRequest(realtime=LiveBlob(Blob(mime_type=AUDIO_IN, data=data)), size=len(data)), False)
 
 
 def from_text(text: str, depth: int) -> Said | None:
@@ -61,6 +63,7 @@ def from_text(text: str, depth: int) -> Said | None:
         turn_complete=not frame.partial,
         realtime=_realtime(frame),
         state_delta=frame.state_delta or {},
+        size=len(body),
     )
     empty = content is None and request.realtime is None and not request.state_delta
     return Said(None if empty else request, frame.close)

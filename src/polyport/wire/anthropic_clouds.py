@@ -73,5 +73,9 @@ def event_of(headers: dict[str, Any], payload: bytes) -> bytes:
         message = msgspec.json.decode(payload, type=_Fault).message
     else:
         name, message = str(headers.get(":error-code", "")), str(headers.get(":error-message", ""))
-    fault = {"type": _FAULTS.get(name, name or "api_error"), "message": message}
-    return b"event: error\ndata: " + encode({"type": "error", "error": fault}) + b"\n\n"
+    return error_event(_FAULTS.get(name, name or "api_error"), message)
+
+
+def error_event(kind: str, message: str) -> bytes:
+    """The server-sent event of the Messages API that breaks an answer off."""
+    return b"event: error\ndata: " + encode({"type": "error", "error": {"type": kind, "message": message}}) + b"\n\n"

@@ -111,8 +111,14 @@ class LiveWriter:
             if self._manual:
                 return []  # the end of an activity has said it
             raise BadRequest(f"{signal.kind} needs activity=manual: now Gemini listens for it", "activity")
-        self._speaking = signal.kind == "activity_start"
-        return [_frame("realtimeInput", _SIGNALS[signal.kind])]
+        starts, speaking = signal.kind == "activity_start", self._speaking
+        self._speaking = starts
+        if starts and speaking:
+            return []  # the API ends a session in which an activity starts or ends twice
+        frames = [_frame("realtimeInput", _SIGNALS[signal.kind])]
+        if not starts and not speaking and self._manual:  # it started on the connection before
+            frames.insert(0, _frame("realtimeInput", _SIGNALS["activity_start"]))
+        return frames
 
 
 def _frame(kind: str, body: Any) -> bytes:

@@ -10,8 +10,11 @@ from typing import Any, cast
 from polyport.data.model import Schema
 
 MAX_NESTING = 12
-"""Below this a schema is told as an object, or a text, of any form; recursive ones end here."""
+"""Below this a schema is told as an object, or a text, of any form."""
+MAX_NODES = 2_000
+"""After so many parts all others are told as texts: references to references could name more than there is room for."""
 
+Refs = tuple[str, ...]
 _NULL = {"type": "null"}
 _KEPT = ("description", "minimum", "maximum", "minItems", "maxItems")
 _FORMATS = {"STRING": {"date-time", "enum"}, "NUMBER": {"float", "double"}, "INTEGER": {"int32", "int64"}}
@@ -21,59 +24,69 @@ def parameters(schema: Schema) -> dict[str, Any] | None:
     """The `parameters` that tell an object schema; None for a function without any. The given schema is left as it is."""
     if not schema.get("properties"):
         return None
-    return _Reader(schema).read(schema, 0)
+    return _Reader(schema).read(schema, 0, ())
 
 
 class _Reader:
     def __init__(self, root: Schema) -> None:
         self._root = root
+        self._left = MAX_NODES
 
-    def read(self, given: Any, depth: int) -> dict[str, Any]:
-        schema = self._whole(given, depth)
+    def read(self, given: Any, depth: int, seen: Refs) -> dict[str, Any]:
+        """`seen` are the references that led here: a second time each of them leads nowhere."""
+        self._left -= 1
+        schema, seen = self._whole(given, seen)
         kinds = [k for k in _listed(schema.get("type")) if k != "null"]
         branches = [b for b in _branches(schema) if b != _NULL]
         out = {key: schema[key] for key in _KEPT if key in schema}
         if _says_null(schema):
             out["nullable"] = True
+        if depth >= MAX_NESTING or self._left < 0:
+            return {"type": "OBJECT" if "object" in kinds else "STRING"}
         if len(branches) == 1:
-            return {**self.read(branches[0], depth + 1), **out}
+            return {**self.read(branches[0], depth + 1, seen), **out}
         if len(kinds) > 1 and not branches:
             branches = [{**schema, "type": kind} for kind in kinds]
-        if branches and depth < MAX_NESTING:
-            return {**out, "anyOf": [self.read(branch, depth + 1) for branch in branches]}
+        if branches:
+            return {**out, "anyOf": [self.read(branch, depth + 1, seen) for branch in branches]}
         kind = str(kinds[0] if kinds else _guess(schema)).upper()
         out["type"] = kind
         if schema.get("format") in _FORMATS.get(kind, ()):
             out["format"] = schema["format"]
-        self._values(schema, out)
+        _tell_values(schema, out)
         if kind == "ARRAY":
-            out["items"] = self.read(schema.get("items", {}), depth + 1)
-        elif kind == "OBJECT" and depth < MAX_NESTING and (members := schema.get("properties")):
-            out["properties"] = {name: self.read(member, depth + 1) for name, member in members.items()}
-            if needed := [name for name in schema.get("required", []) if name in members]:
-                out["required"] = needed
+            out["items"] = self.read(schema.get("items", {}), depth + 1, seen)
+        elif kind == "OBJECT" and (members := schema.get("properties")):
+            out["properties"] = {name: self.read(member, depth + 1, seen) for name, member in members.items()}
+            if needed := dict.fromkeys(name for name in schema.get("required", []) if name in members):
+                out["required"] = list(needed)
         return out
 
-    def _whole(self, given: Any, depth: int) -> Schema:
-        """A schema with its references and `allOf` put in."""
+    def _whole(self, given: Any, seen: Refs) -> tuple[Schema, Refs]:
+        """A schema with its references and `allOf` put in, and the references that were followed."""
         if not isinstance(given, dict):
-            return {}  # true: anything
+            return {}, seen  # true: anything
         schema = cast("Schema", given)
-        if "$ref" in schema and depth < MAX_NESTING:
+        if "$ref" in schema:
+            ref = str(schema["$ref"])
             notes = {k: v for k, v in schema.items() if k != "$ref"}
-            return {**self._whole(self._target(str(schema["$ref"])), depth + 1), **notes}
+            if ref in seen:
+                kind = cast("Schema", self._target(ref) or {}).get("type", "string")
+                return {"type": kind, **notes}, seen
+            found, seen = self._whole(self._target(ref), (*seen, ref))
+            return {**found, **notes}, seen
         if "allOf" not in schema:
-            return schema
+            return schema, seen
         merged: Schema = {k: v for k, v in schema.items() if k != "allOf"}
         for part in schema["allOf"]:
-            other = self._whole(part, depth + 1)
+            other, seen = self._whole(part, seen)
             merged = {
                 **other,
                 **merged,
                 "properties": {**other.get("properties", {}), **merged.get("properties", {})},
                 "required": [*merged.get("required", []), *other.get("required", [])],
             }
-        return {k: v for k, v in merged.items() if v or k not in ("properties", "required")}
+        return {k: v for k, v in merged.items() if v or k not in ("properties", "required")}, seen
 
     def _target(self, ref: str) -> Any:
         found: Any = self._root
@@ -82,15 +95,15 @@ class _Reader:
             found = cast("Schema", found).get(name) if isinstance(found, dict) else None
         return found
 
-    @staticmethod
-    def _values(schema: Schema, out: dict[str, Any]) -> None:
-        """Fixed values: the API lists strings only, so others are told in words."""
-        values = [v for v in schema.get("enum") or ([schema["const"]] if "const" in schema else []) if v is not None]
-        if values and all(isinstance(v, str) and v for v in values):
-            out["enum"] = values
-        elif values:
-            told = "One of: " + ", ".join(str(v) for v in values)
-            out["description"] = f"{out['description']} {told}" if "description" in out else told
+
+def _tell_values(schema: Schema, out: dict[str, Any]) -> None:
+    """Fixed values: the API lists words only, so others are told in the description."""
+    values = [v for v in schema.get("enum") or ([schema["const"]] if "const" in schema else []) if v is not None]
+    if values and all(isinstance(v, str) and v for v in values):
+        out["enum"] = values
+    elif values:
+        told = "One of: " + ", ".join(str(v) for v in values)
+        out["description"] = f"{out['description']} {told}" if "description" in out else told
 
 
 def _listed(value: Any) -> list[Any]:

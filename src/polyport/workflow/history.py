@@ -23,12 +23,13 @@ def goes_on(ctx: RunContext) -> bool:
 
 def newest_first(ctx: RunContext) -> Iterator[Event]:
     """The events of this run, the newest first."""
-    run_id, old = ctx.scope.id, goes_on(ctx)
+    run_id, old, begun = ctx.scope.id, goes_on(ctx), False
     for event in reversed(ctx.session.events):
         if event.invocation_id == run_id:
             yield event
-        elif not old:
-            return  # nobody else writes to the session while a run goes on
+            begun = event.author == "user" and event.node_info is None
+        elif begun and not old:
+            return  # what is older was there before the run's message; what lies between is somebody's change of the state
 
 
 def events_of(ctx: RunContext) -> list[Event]:

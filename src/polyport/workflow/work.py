@@ -101,6 +101,8 @@ class Work:
     def _checked_input(self) -> None:
         """Outside of the attempts, for an input that does not fit will not fit the next time."""
         kind, where = self.node.input_schema, f"the input of node {self.name!r}"
+        if kind is None and isinstance(self.node, Join):
+            kind = self.node.output_schema  # its output is its input
         if kind is None:
             return
         if isinstance(self.node, Join):
@@ -346,7 +348,8 @@ class Work:
 
     def _sub_branch(self, node: Node, run_id: str, base: str | None = None) -> str:
         base = self.at.branch if base is None else base
-        return f"{base}.{node.name}@{run_id}" if base else f"{node.name}@{run_id}"
+        own = f"{node.name}@{run_id.replace('.', '_')}"  # a dot would begin a branch of its own
+        return f"{base}.{own}" if base else own
 
     def _child(self, node: Node, input: Any, run_id: str, branch: str, *, heir: bool = False) -> "Work":
         """A run of another node inside this one."""

@@ -47,10 +47,13 @@ class Delivery:
 
     async def send(self, config: TaskPushNotificationConfig, again: Again, body: bytes) -> None:
         """Return when the receiver has it. GaveUp; and what `again` raises, which is asked before a wait with its seconds, and
-        after it with 0, for the configuration of the moment."""
+        after one with 0, for the configuration of the moment."""
         settings, reason = self._settings, ""
         for attempt in range(settings.attempts):
+            waits = self._room.locked()
             async with self._room:
+                if waits:  # longer, perhaps, than the receiver is ours
+                    config = await again(0.0)
                 reason, wait_s = await self._try(config, body)
             if not reason:
                 return

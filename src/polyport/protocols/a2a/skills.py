@@ -11,6 +11,8 @@ from polyport.agents.flows import LoopAgent, ParallelAgent, SequentialAgent
 from polyport.engine.spec import LlmSpec
 from polyport.ports.agent import Agent, Tool, Tree
 from polyport.wire.a2a_card import AgentSkill
+from polyport.workflow import Workflow
+from polyport.workflow.tool_node import ToolCaller
 
 LLM = "llm"
 _KINDS: tuple[tuple[type[Agent], str, str], ...] = (
@@ -18,6 +20,7 @@ _KINDS: tuple[tuple[type[Agent], str, str], ...] = (
     (SequentialAgent, "sequential_workflow", "A sequential workflow agent"),
     (ParallelAgent, "parallel_workflow", "A parallel workflow agent"),
     (LoopAgent, "loop_workflow", "A loop workflow agent"),
+    (Workflow, "graph_workflow", "A workflow of joined nodes"),
     (Agent, "custom_agent", "A custom agent"),
 )
 
@@ -36,7 +39,7 @@ def describe_agent(agent: Agent) -> str:
 def skills_of(tree: Tree, root: Agent) -> list[AgentSkill]:
     """The skills of an agent and, one level down, of its sub-agents; ids are unique (T010)."""
     found = list(_own(tree, root))
-    for child in root.sub_agents:
+    for child in _members(root):
         for skill in _own(tree, child):
             found.append(
                 structs.replace(
@@ -60,14 +63,20 @@ def _own(tree: Tree, agent: Agent) -> Iterator[AgentSkill]:
         return
     name = "custom" if tag == "custom_agent" else "workflow"
     yield AgentSkill(id=agent.name, name=name, description=description, tags=[tag])
-    if agent.sub_agents:
-        listed = "; ".join(child.description.strip() or "No description" for child in agent.sub_agents)
+    members = _members(agent)
+    if members:
+        listed = "; ".join(child.description.strip() or "No description" for child in members)
         yield AgentSkill(
             id=f"{agent.name}-sub-agents",
             name="sub-agents",
             description=f"Orchestrates: {listed}",
             tags=[tag, "orchestration"],
         )
+
+
+def _members(agent: Agent) -> list[Agent]:
+    """The sub-agents that somebody gave; what calls a tool in a workflow is none."""
+    return [child for child in agent.sub_agents if not isinstance(child, ToolCaller)]
 
 
 def _tool(agent: Agent, tool: Tool) -> AgentSkill:

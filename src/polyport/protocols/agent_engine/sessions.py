@@ -16,6 +16,7 @@ async def create_session(call: Call) -> dict[str, Any]:
     """A new session, with the id that the caller wants, if any. Conflict when there is one with this id."""
     asked = call.read(CreateInput)
     key = call.key(await call.act_as(asked.user_id), asked.session_id)
+    await call.request.change_state(key.app, asked.state or ())
     session = await call.engine.runs.stores.sessions.create(key.app, key.user, key.id, state=asked.state)
     return session_shape(session, call.engine.id)
 

@@ -19,6 +19,7 @@ from polyport.engine.imports import imported
 from polyport.errors import BadRequest, Conflict, NotFound, describe
 from polyport.ports.runs import Run
 from polyport.protocols.agent_engine.methods import ApiMode, Call, Lines, Method, schema
+from polyport.protocols.streaming import attached_run
 from polyport.wire.adk import clean_message
 from polyport.wire.agent_engine import AgentRunInput, QueryInput, RequestJson, error_line, event_shape, line
 
@@ -120,7 +121,7 @@ async def _seed(call: Call, key: SessionKey, events: Sequence[Event], name: str)
 @asynccontextmanager
 async def _run(call: Call, key: SessionKey, message: Content, *, streaming: bool) -> AsyncGenerator[Run]:
     request = RunRequest(key=key, message=message, create_session=True, config=RunConfig(streaming=streaming))
-    run = await call.engine.runs.start(request, attached=True)
+    run = await attached_run(call.request, call.engine.runs, request)
     call.request.run_id = run.id
     async with run.watching():
         yield run

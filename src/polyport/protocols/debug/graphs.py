@@ -1,6 +1,6 @@
 """The graph routes: the agents of an app as a tree and as pictures, and the picture of one event (spec rest 1.3, 5.3, 10.1).
 
-Called by the host. Pictures are DOT source, which the page draws itself.
+Called by the host. Pictures are DOT source, which the page of ADK draws itself, or SVG for everybody else.
 """
 
 from collections.abc import Mapping
@@ -10,18 +10,25 @@ from msgspec import Struct
 
 from polyport.data.session import SessionKey
 from polyport.engine.tree import AgentTree
-from polyport.errors import NotFound
+from polyport.errors import BadRequest, NotFound
 from polyport.ports.agent import Agent
 from polyport.ports.stores import Stores
-from polyport.protocols.answers import send_json
-from polyport.protocols.debug.dot import DARK, LIGHT, Colours, highlights, picture
-from polyport.protocols.http import Request, Send
+from polyport.protocols.answers import send_body, send_json
+from polyport.protocols.debug.dot import dot
+from polyport.protocols.debug.drawing import DARK, LIGHT, Colours, Drawing, draw, highlights
+from polyport.protocols.debug.svg import svg
+from polyport.protocols.http import Header, Request, Send
 from polyport.protocols.routes import Route
 from polyport.workflow import GraphData, Workflow
 
 _EVENT = "/apps/{app}/users/{user}/sessions/{session}/events/{event}/graph"
 _DEV = "/dev/apps/{app}"
 _DARK = ("dark_mode", {"type": "boolean", "default": True, "description": "Light on dark, or dark on light"})
+_FORMAT = ("format", {"enum": ["dot", "svg"], "default": "dot", "description": "DOT source in JSON, or a picture"})
+_SVG: tuple[Header, ...] = (
+    (b"content-type", b"image/svg+xml; charset=utf-8"),
+    (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'"),
+)
 _NODE = ("node", {"type": "string", "description": "The names from the root to an agent, with slashes between them"})
 
 
@@ -52,11 +59,25 @@ class Graphs:
 
     def routes(self) -> list[Route]:
         return [
-            Route("GET", _EVENT, self.event, summary="The picture of an event", returns=Picture, query=(_DARK,)),
             Route(
-                "GET", f"/dev{_EVENT}", self.event, summary="The picture of an event", returns=Picture, query=(_DARK,)
+                "GET", _EVENT, self.event, summary="The picture of an event", returns=Picture, query=(_DARK, _FORMAT)
             ),
-            Route("GET", f"{_DEV}/graph", self.whole, summary="The picture of an app", returns=Picture, query=(_DARK,)),
+            Route(
+                "GET",
+                f"/dev{_EVENT}",
+                self.event,
+                summary="The picture of an event",
+                returns=Picture,
+                query=(_DARK, _FORMAT),
+            ),
+            Route(
+                "GET",
+                f"{_DEV}/graph",
+                self.whole,
+                summary="The picture of an app",
+                returns=Picture,
+                query=(_DARK, _FORMAT),
+            ),
             Route("GET", f"{_DEV}/build_graph", self.build, summary="The agents of an app", returns=AgentGraph),
             Route(
                 "GET",
@@ -70,34 +91,44 @@ class Graphs:
 
     async def event(self, request: Request, send: Send) -> None:
         """404 for an app, session or event that is not there."""
-        tree = self._tree(request)
+        tree = await self._tree(request)
         app, user, session_id = (request.params[name] for name in ("app", "user", "session"))
         session = await self._stores.sessions.get(SessionKey(app, user, session_id))
         event = next((e for e in session.events if e.id == request.params["event"]), None)
         if event is None:
             raise NotFound("event not found")
-        await send_json(send, Picture(picture(tree, tree.root, highlights(event), _colours(request))))
+        await _send(request, send, draw(tree, tree.root, highlights(event)))
 
     async def whole(self, request: Request, send: Send) -> None:
-        tree = self._tree(request)
-        await send_json(send, Picture(picture(tree, tree.root, (), _colours(request))))
+        tree = await self._tree(request)
+        await _send(request, send, draw(tree, tree.root))
 
     async def build(self, request: Request, send: Send) -> None:
-        await send_json(send, AgentGraph(_node(self._tree(request).root), ""))
+        await send_json(send, AgentGraph(_node((await self._tree(request)).root), ""))
 
     async def image(self, request: Request, send: Send) -> None:
         """`{"<root>": {"dotSrc"}}`; with `?node=root/child` the picture of that agent alone, 404 if there is none."""
-        tree, colours, path = self._tree(request), _colours(request), request.query_text("node")
+        tree, colours, path = await self._tree(request), _colours(request), request.query_text("node")
         if not path:
-            return await send_json(send, {tree.root.name: Picture(picture(tree, tree.root, (), colours))})
-        await send_json(send, Picture(picture(tree, _at(tree.root, path), (), colours)))
+            return await send_json(send, {tree.root.name: Picture(dot(draw(tree, tree.root), colours))})
+        await send_json(send, Picture(dot(draw(tree, _at(tree.root, path)), colours)))
 
-    def _tree(self, request: Request) -> AgentTree:
+    async def _tree(self, request: Request) -> AgentTree:
         name = request.params["app"]
         tree = self._trees.get(name)
         if tree is None:
-            raise NotFound(f"there is no app {name[:100]!r}; the apps are: {', '.join(sorted(self._trees))}")
+            raise await request.no_app(name, self._trees)
         return tree
+
+
+async def _send(request: Request, send: Send, drawing: Drawing) -> None:
+    """As DOT source, or with `?format=svg` as a picture. BadRequest for another format."""
+    form = request.query_text("format") or "dot"
+    if form not in ("dot", "svg"):
+        raise BadRequest("format parameter must be dot or svg", "format")
+    if form == "dot":
+        return await send_json(send, Picture(dot(drawing, _colours(request))))
+    await send_body(send, 200, svg(drawing, _colours(request)).encode(), _SVG)
 
 
 def _colours(request: Request) -> Colours:

@@ -80,7 +80,8 @@ def _shown(event: str, body: Any) -> Any:
     if event == SYSTEM or not isinstance(body, dict) or "content" not in body:
         return cast("Any", body)
     told = cast("dict[str, Any]", body)
-    content = {"parts": [{"text": ELIDED}]} if told["content"] == ELIDED else cast("dict[str, Any]", told["content"])
+    said: Any = {"parts": [{"text": ELIDED}]} if told["content"] == ELIDED else told["content"]
+    content = cast("dict[str, Any]", said or {"parts": []})  # an answer that is only an error says nothing
     return {**told, "content": {"role": "model" if event == CHOICE else "user", **content}}
 
 

@@ -156,18 +156,21 @@ class TraceStore:
                     del self._events[span.attributes[EVENT]]
 
     def _cut(self, value: Any, depth: int) -> Any:
-        """The same data with long texts cut."""
+        """The same data with long texts cut, and with nothing that JSON cannot hold."""
         if isinstance(value, str):
-            return (
-                value if len(value) <= self._text_chars else f"{value[: self._text_chars]}... ({len(value)} characters)"
-            )
+            return self._text(value)
         if isinstance(value, dict | list | tuple) and depth == _MAX_DEPTH:
             return "..."
         if isinstance(value, dict):
-            return {str(k): self._cut(v, depth + 1) for k, v in cast("dict[Any, Any]", value).items()}
+            return {self._text(str(k)): self._cut(v, depth + 1) for k, v in cast("dict[Any, Any]", value).items()}
         if isinstance(value, list | tuple):
             return [self._cut(item, depth + 1) for item in cast("Sequence[Any]", value)]
-        return value if value is None or isinstance(value, bool | int | float) else str(value)
+        return value if value is None or isinstance(value, bool | int | float) else self._text(str(value))
+
+    def _text(self, text: str) -> str:
+        if len(text) > self._text_chars:
+            text = f"{text[: self._text_chars]}... ({len(text)} characters)"
+        return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
     # ---- reading
 

@@ -18,7 +18,8 @@ from polyport.evals.folder import AppFolder, bare, write
 
 MAIN = "root_agent.yaml"
 ENDINGS = (".yaml", ".yml")
-MAX_FILES, MAX_BYTES, MAX_DEPTH = 200, 1024 * 1024, 64
+MAX_FILES, MAX_BYTES, MAX_DEPTH, MAX_NODES = 200, 1024 * 1024, 64, 20_000
+"""The last three are those of agent files, for a file, where they are read."""
 CODE_KEYS = frozenset(
     {
         *("code", "tools", "func", "function", "funccode", "toolcode", "edges", "agentclass", "modelcode", "headers"),
@@ -52,7 +53,7 @@ class FromEnvironment(str):
     __slots__ = ()
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(yaml.CSafeLoader):
     """Plain YAML, and the one tag that agent files have."""
 
 
@@ -153,9 +154,12 @@ def _check_code(app: str, where: str, key: str, value: Any) -> None:
 
 
 def _check_shape(text: str, where: str) -> None:
-    depth = 0
-    events: Iterator[yaml.Event] = cast("Any", yaml).parse(text, Loader=yaml.SafeLoader)
+    depth = nodes = 0
+    events: Iterator[yaml.Event] = cast("Any", yaml).parse(text, Loader=yaml.CSafeLoader)
     for event in events:
+        nodes += isinstance(event, yaml.NodeEvent)
+        if nodes > MAX_NODES:
+            raise BadRequest(f"{where} has more than {MAX_NODES} values")
         if isinstance(event, yaml.AliasEvent):
             raise BadRequest(f"{where} has an alias (*{event.anchor}), which this editor does not take")
         tag: str | None = getattr(event, "tag", None)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import anyio
 
-from polyport.errors import Forbidden, NotFound
+from polyport.errors import Forbidden
 from polyport.evals.folder import AppFolder
 from polyport.evals.playing import Subject
 from polyport.protocols.guard import Guard
@@ -34,11 +34,11 @@ class Place:
         """The folder of the app in the path, which need not exist. BadRequest for a name that is a path."""
         return AppFolder.below(self._root, request.params["app"])
 
-    def known(self, request: Request) -> str:
+    async def known(self, request: Request) -> str:
         """The name of the app in the path. NotFound if it is not served here."""
         app = request.params["app"]
         if app not in self.subject.trees:
-            raise NotFound(f"there is no app {app[:100]!r}; the apps are: {', '.join(self.subject.trees)}")
+            raise await request.no_app(app, self.subject.trees)
         return app
 
     async def read(self, work: Callable[..., T], *args: Any) -> T:

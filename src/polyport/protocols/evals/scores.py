@@ -89,7 +89,7 @@ class ScoreRoutes:
         """The result is stored, too. 400 for a set or metric that is not there, or what a metric needs and is not installed.
         A client that hangs up stops the evaluation."""
         body = await request.json(RunEval, unknown="drop")
-        folder, set_id, app = self._place.folder(request), request.params["set"], self._place.known(request)
+        folder, set_id, app = self._place.folder(request), request.params["set"], await self._place.known(request)
         for metric in body.eval_metrics:
             if metric.custom_function_path:
                 raise BadRequest(

@@ -100,7 +100,7 @@ class SetRoutes:
         await send_json(send, None)
 
     async def _made(self, request: Request, given: EvalSet) -> EvalSet:
-        self._place.known(request)
+        await self._place.known(request)
         made = structs.replace(
             given,
             name=given.name or given.eval_set_id,
@@ -145,7 +145,7 @@ class SetRoutes:
     async def add_session(self, request: Request, send: Send) -> None:
         """NotFound for the set or the session; BadRequest for an id that is taken. The case begins with an empty state."""
         body = await request.json(AddSession, unknown="drop")
-        folder, set_id, app = self._place.folder(request), request.params["set"], self._place.known(request)
+        folder, set_id, app = self._place.folder(request), request.params["set"], await self._place.known(request)
         await request.act_as(body.user_id, app)  # to administer is not to read what users said
         await self._place.read(folder.eval_set, set_id)
         session = await self._sessions.get(SessionKey(app, body.user_id, body.session_id))

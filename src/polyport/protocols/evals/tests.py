@@ -45,7 +45,7 @@ class TestRoutes:
 
     async def put(self, request: Request, send: Send) -> None:
         body = await request.json(TestBody, unknown="drop")
-        self._place.known(request)
+        await self._place.known(request)
         folder = self._place.folder(request)
         name = await self._place.change(folder.save_test, request.params["name"], body.session_data)
         await send_json(send, {"status": "success", "file": name})
@@ -56,7 +56,7 @@ class TestRoutes:
 
     async def rebuild(self, request: Request, send: Send) -> None:
         """Nothing is written if one of them cannot be recorded."""
-        app, folder = self._place.known(request), self._place.folder(request)
+        app, folder = await self._place.known(request), self._place.folder(request)
         recorded: dict[str, dict[str, Any]] = {}
         for name in await self._wanted(request):
             stored = await self._place.read(folder.test, name)
@@ -68,7 +68,7 @@ class TestRoutes:
     async def run(self, request: Request, send: Send) -> None:
         """One line for each test as it ends, what is different below it, and a line with the sums. A client that hangs up
         stops the tests."""
-        app, names = self._place.known(request), await self._wanted(request)
+        app, names = await self._place.known(request), await self._wanted(request)
         stream = SseStream(send)
         await stream.start(kind=(b"content-type", b"text/plain; charset=utf-8"))
         if await pump(request, stream, self._lines(app, self._place.folder(request), names)) != "gone":

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from polyport.engine.spec import LlmSpec
 from polyport.engine.tree import AgentTree
-from polyport.errors import NotFound, Unavailable
+from polyport.errors import Unavailable
 from polyport.ports.agent import Agent
 from polyport.ports.runs import Runs
 from polyport.protocols.answers import send_body, send_json
@@ -121,8 +121,7 @@ class About:
         name = request.params["app"]
         tree = self._trees.get(name)
         if tree is None:
-            usable = await request.usable(sorted(self._trees))
-            raise NotFound(f"there is no app {name!r}; the apps are: {', '.join(usable)}")
+            raise await request.no_app(name, self._trees)
         await send_json(send, app_info(name, tree))
 
     async def openapi(self, request: Request, send: Send) -> None:

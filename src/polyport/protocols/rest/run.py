@@ -20,7 +20,7 @@ from polyport.protocols.answers import error_frame, send_json
 from polyport.protocols.http import Request, Send
 from polyport.protocols.rest.openapi import Query, needs
 from polyport.protocols.routes import Route
-from polyport.protocols.streaming import SseStream, pump, unless_gone
+from polyport.protocols.streaming import SseStream, attached_run, pump, unless_gone
 from polyport.wire import sse
 from polyport.wire.adk import EventShape, RunBody, clean_message, encode_event
 
@@ -93,7 +93,8 @@ class RunRoutes:
         body = await request.json(RunBody)
         asked = run_request(body)
         await request.act_as(asked.key.user, asked.key.app)
-        run = await self._runs.start(asked, attached=not detach)
+        await request.change_state(asked.key.app, asked.state_delta)
+        run = await (self._runs.start(asked) if detach else attached_run(request, self._runs, asked))
         request.run_id = run.id
         return run
 

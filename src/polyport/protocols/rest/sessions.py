@@ -74,6 +74,7 @@ class Sessions:
         if named and body.session_id and body.session_id != named:
             raise BadRequest(f"sessionId is {body.session_id!r}, but the path names {named!r}", "sessionId")
         _check_new(app, user, session_id)
+        await request.change_state(app, body.state or ())
         events = imported(body.events, "events") if body.events is not None else None
         session = await self._store.create(app, user, session_id, state=body.state, events=events)
         await send_json(send, session_shape(session))

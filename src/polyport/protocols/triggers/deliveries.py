@@ -158,11 +158,13 @@ class Deliveries:
 
     async def _carry(self, job: Job, again: bool) -> None:
         held = len(job.delivery.text)
+        job.error = Unavailable("the server is shutting down")  # if this is broken off, the sender must send it again
         try:
             async with self._places:
                 if self._closing.is_set():
                     raise Unavailable("the server is shutting down")
                 await self._settle(job, again)
+            job.error = None
         except PolyportError as error:
             log.warning("%s: %s", _shown(job.delivery), error)
             job.error = error

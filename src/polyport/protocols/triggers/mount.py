@@ -16,7 +16,7 @@ from typing import Any
 
 from polyport import codec
 from polyport.data.auth import Caller
-from polyport.errors import ConfigError, Conflict, Forbidden, NotFound, Unauthenticated, Unavailable, unwrap
+from polyport.errors import ConfigError, Conflict, Forbidden, Unauthenticated, Unavailable, unwrap
 from polyport.ports.stores import Stores
 from polyport.ports.triggers import Delivery, TriggerStore
 from polyport.protocols.answers import error_body, error_headers, send_json, status_of
@@ -182,23 +182,24 @@ class TriggerServer:
             check_hub(self._keys[name], request.header, body)
         else:
             check_standard(self._keys[name], request.header, body, self._parts.seams.clock())
-        await self._deliver(request, send, self._app(request), webhook(name, request.header, body))
+        await self._deliver(request, send, await self._app(request), webhook(name, request.header, body))
 
     async def _admitted(self, request: Request) -> str:
         """The app that is asked, if the caller may ask it. Before anything is read."""
-        app = self._app(request)
+        app = await self._app(request)
         if self._settings.oidc_audience:
             _check_token(request.caller, self._settings.oidc_audience, self._settings.oidc_service_accounts)
         elif request.authorizer is not None and ROLE not in request.caller.roles:
-            await request.authorizer.administer(request.caller, app)
+            try:
+                await request.authorizer.administer(request.caller, app)
+            except Forbidden as error:
+                raise Forbidden(f"{error}, or the role {ROLE}, which may send messages only") from None
         return app
 
-    def _app(self, request: Request) -> str:
+    async def _app(self, request: Request) -> str:
         app = request.params["app"]
         if app not in self._parts.trees:
-            raise NotFound(
-                f"failed to load agent: there is no app {app[:100]!r}; the apps are: {', '.join(self._parts.trees)}"
-            )
+            raise await request.no_app(app, self._parts.trees, "failed to load agent: ")
         return app
 
     async def _body(self, request: Request) -> bytes:
@@ -231,7 +232,7 @@ class TriggerServer:
     async def letters(self, request: Request, send: Send) -> None:
         """`{"deadLetters": [...]}`, the newest first; `?page_size=N` of them, 100 without it. Long texts are cut."""
         limit = request.query_int("page_size", 1, MAX_PAGE, 100) or 100
-        found = await self._store.dead(self._app(request), limit)
+        found = await self._store.dead(await self._app(request), limit)
         await send_json(send, {"deadLetters": [_letter(one) for one in found]})
 
     async def letter(self, request: Request, send: Send) -> None:
@@ -247,7 +248,7 @@ class TriggerServer:
         await send_json(send, {"status": SUCCESS})
 
     async def _dead(self, request: Request) -> Delivery:
-        letter = await self._store.get(self._app(request), request.params["letter"])
+        letter = await self._store.get(await self._app(request), request.params["letter"])
         if letter.state != "dead":
             raise Conflict(f"{letter.session_id!r} is no dead letter: it is {letter.state}")
         return letter

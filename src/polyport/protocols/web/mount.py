@@ -83,17 +83,22 @@ class WebPages:
 
     async def start(self, request: Request, send: Send) -> None:
         """To the page (statement rest-126)."""
-        await _lead(send, f"{request.prefix}{PLACES[0]}/", 302)
+        await _lead(send, f"{self._below(request)}{PLACES[0]}/", 302)
 
     async def slash(self, place: str, request: Request, send: Send) -> None:
         """`/ui` is `/ui/`, for the page's links are relative."""
-        await _lead(send, f"{request.prefix}{place}/", 301)
+        await _lead(send, f"{self._below(request)}{place}/", 301)
+
+    def _below(self, request: Request) -> str:
+        """The path of the app's root as the browser knows it, "" for the root of its host."""
+        guard = self._parts.guard()
+        return guard.public_base(request)[len(guard.public_origin(request)) :]
 
     async def config(self, request: Request, send: Send) -> None:
         """Where the API is."""
         url = self._options.backend_url
         if url is None:  # the page opens WebSockets by it, so below a mount point it is a whole URL
-            url = self._parts.guard().public_origin(request) + request.prefix if request.prefix else ""
+            url = self._parts.guard().public_base(request) if self._below(request) else ""
         told: dict[str, Any] = {"backendUrl": url, "telemetry": False}  # else the page asks to report to its makers
         if self._options.logo_text or self._options.logo_image:
             told["logo"] = {"text": self._options.logo_text, "imageUrl": self._options.logo_image}
@@ -104,7 +109,7 @@ class WebPages:
         found = await to_thread.run_sync(read, self._root, request.params["path"])
         kind: Header = (b"content-type", found.kind.encode())
         if found.kind.startswith("text/html"):
-            index = based(found.body, escape(f"{request.prefix}{place}/"))
+            index = based(found.body, escape(f"{self._below(request)}{place}/"))
             return await send_body(send, 200, index, [kind, _NEVER, *_FRAMES])
         await send_body(send, 200, found.body, [kind, _LONG if found.lasting else _SHORT])
 

@@ -1,0 +1,47 @@
+"""The options of `polyport serve` as data: filled by the command, read by all that serves, and sent to worker processes."""
+
+from msgspec import Struct
+
+
+class ServeOptions(Struct, kw_only=True):
+    """See `polyport serve --help`. `given` are the flags that the user wrote, or set in the environment."""
+
+    agents: list[str]
+    host: str = "127.0.0.1"
+    port: int = 8000
+    workers: int = 1
+    reload: bool = False
+    db: str | None = None
+    on_busy: str = "queue"
+    history_window: int | None = None
+    sse_timeout_s: float = 120.0
+    grace_s: float = 10.0
+    allowed_hosts: list[str] = []
+    allowed_origins: list[str] = []
+    trusted_proxy: bool = False
+    auth: list[str] = []
+    authorize: str | None = None
+    trusted_proxy_cidr: list[str] = []
+    insecure: bool = False
+    rest: bool = True
+    live: bool | None = None
+    a2a: bool = False
+    grpc_port: int | None = None
+    push: bool = False
+    mcp: bool = False
+    agent_engine: bool = False
+    engine_id: str = ""
+    triggers: bool = False
+    trigger_max_retries: int | None = None
+    trigger_max_runs: int | None = None
+    oidc_audience: str | None = None
+    oidc_service_accounts: list[str] = []
+    web: str | None = None
+    adk_web: bool = False
+    debug: bool = False
+    evals: bool = False
+    metrics: bool = False
+    prefix: list[str] = []
+    log_format: str = "text"
+    log_level: str = "info"
+    given: list[str] = []
