@@ -1,5 +1,6 @@
 """From a URL to stores."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,9 @@ from polyport.errors import ConfigError
 from polyport.stores.files import FileArtifacts
 from polyport.stores.memory import KeywordMemory, MemoryArtifacts, MemorySessions
 from polyport.stores.open import open_stores
+from polyport.stores.postgres import PostgresSessions
+from polyport.stores.postgres_artifacts import PostgresArtifacts
+from polyport.stores.postgres_memory import PostgresMemory
 from polyport.stores.sqlite import SqliteSessions
 
 
@@ -57,7 +61,36 @@ def test_artifact_stores_that_are_not_known() -> None:
         open_stores("memory:", "s3://bucket")
 
 
-def test_a_password_is_not_shown() -> None:
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://me:hunter2@db/x",
+        "postgresql://me:hunter2@db:port/x",
+        "postgresql:me:hunter2@db/x",
+        "postgresql://me:hunter2#@db/x",
+        "postgresql://me:hunter2@db/x?pool_size=none",
+        "postgresql://me:hunter2@[db/x",
+    ],
+)
+def test_a_password_is_not_shown(url: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        open_stores("postgresql://me:hunter2@db/x")
+        open_stores(url)
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+asyncpg"])
+def test_postgresql_is_not_asked_before_it_is_used(scheme: str, tmp_path: Path) -> None:
+    stores = open_stores(f"{scheme}://me:hunter2@nowhere.invalid:5433/data")
+    assert isinstance(stores.sessions, PostgresSessions)
+    assert isinstance(stores.artifacts, PostgresArtifacts)
+    assert isinstance(stores.memory, PostgresMemory)
+    assert repr(stores.sessions.database) == "PostgresDatabase('postgresql://me@nowhere.invalid:5433/data')"
+    files = open_stores(f"{scheme}://nowhere.invalid/data", str(tmp_path / "files")).artifacts
+    assert isinstance(files, FileArtifacts)
+
+
+def test_without_asyncpg_postgresql_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "asyncpg", None)
+    monkeypatch.delitem(sys.modules, "polyport.stores.postgres_pool", raising=False)
+    with pytest.raises(ConfigError, match=r"pip install 'polyport\[postgres\]'"):
+        open_stores("postgresql://db/x")

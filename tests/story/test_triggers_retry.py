@@ -56,6 +56,21 @@ class TestRetries:
         async with triggers(ModelError("busy", http_status=429, retry_after_s=60)) as to:
             assert (await to.pubsub()).status == 503
 
+    async def test_nobody_takes_a_delivery_over_while_it_waits_for_its_next_attempt(self) -> None:
+        clock, store = Clock(), MemoryTriggers()
+        settings = Triggers(base_delay_s=3600, max_delay_s=3600, store=store)
+        async with (
+            triggers(BUSY, settings=settings, seams=clock.seams(), limits=Limits(run_timeout_s=10, shutdown_s=0)) as to,
+            anyio.create_task_group() as group,
+        ):
+            group.start_soon(to.pubsub, push(id="m1"))
+            while not to.model.requests:
+                await anyio.lowlevel.checkpoint()
+            await anyio.wait_all_tasks_blocked()
+            waits = 3600 * (1 + 0.5 / 2)  # by the chance of this clock
+            assert await store.stranded(int((clock.now + waits + 10) * 1000), 10) == []
+            group.cancel_scope.cancel()
+
     async def test_what_was_done_before_the_failure_is_not_done_again(self) -> None:
         done: list[str] = []
 

@@ -11,19 +11,33 @@ from polyport.ports.stores import ArtifactStore, Stores
 from polyport.seams import REAL, Seams
 from polyport.stores.files import FileArtifacts
 from polyport.stores.memory import KeywordMemory, MemoryArtifacts, MemorySessions
+from polyport.stores.postgres import PostgresSessions
+from polyport.stores.postgres_artifacts import PostgresArtifacts
+from polyport.stores.postgres_database import PostgresDatabase
+from polyport.stores.postgres_memory import PostgresMemory
+from polyport.stores.postgres_url import is_postgres
 from polyport.stores.sqlite import SqliteSessions
 from polyport.stores.sqlite_memory import SqliteMemory
 
-KNOWN = "memory:, sqlite:///relative/path.db, sqlite:////absolute/path.db, or a path that ends in .db"
+KNOWN = (
+    "memory:, sqlite:///relative/path.db, sqlite:////absolute/path.db, a path that ends in .db,"
+    " or postgresql://user@host/database"
+)
 KNOWN_ARTIFACTS = "memory:, file:///absolute/folder, or the path of a folder"
 
 
 def open_stores(url: str, artifacts: str | None = None, seams: Seams = REAL) -> Stores:
-    """Stores for `url`: "memory:", "sqlite:///path" (four slashes for an absolute one) or a path that ends in ".db".
+    """Stores for `url`: "memory:", "sqlite:///path" (four slashes for an absolute one), a path that ends in ".db", or
+    "postgresql://user@host/database".
 
     Long-term memory goes where sessions go. `artifacts` is "memory:", "file:///folder" or a folder's path; without it artifacts
-    go where sessions go: memory, or the folder `<db>.artifacts`. ConfigError for anything else, listing what is known.
+    go where sessions go: memory, the folder `<db>.artifacts`, or PostgreSQL. ConfigError for anything else, listing what is
+    known.
     """
+    if is_postgres(url):
+        database = PostgresDatabase(url, seams=seams)
+        kept = _artifacts(artifacts, seams) if artifacts else PostgresArtifacts(database, seams=seams)
+        return Stores(PostgresSessions(database, seams=seams), kept, PostgresMemory(database))
     path = _database(url)
     if path is None:
         return Stores(MemorySessions(seams), _artifacts(artifacts or "memory:", seams), KeywordMemory())

@@ -4,59 +4,26 @@ Called by `ctx.search_memory` and by whoever remembers sessions; made by `open_s
 new in it, and nothing else. Never touches the file on the event loop, and never takes a user's text for a query's syntax.
 """
 
-import hashlib
-from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import anyio
 import anyio.to_thread
 
-from polyport.codec import decode, encode
-from polyport.data.event import Event
+from polyport.codec import decode
 from polyport.data.session import Session, SessionKey
 from polyport.errors import BadRequest, Unavailable
 from polyport.ports.stores import MemoryEntry
 from polyport.seams import REAL, Seams
 from polyport.stores import memory_rules as memories
 from polyport.stores import session_rules as rules
+from polyport.stores.memory_diff import Row, Seen, diff
 from polyport.stores.sqlite_file import Connection, SqliteFile
 from polyport.stores.sqlite_reader import Reader
 from polyport.stores.sqlite_writer import GroupWriter
 
-SEEN_SESSIONS = 1024
-"""Of how many sessions it is known, without asking the file, which events were added."""
 BATCH = 500
 """How many entries go into one transaction, so that a long session holds up nobody else who writes."""
-
-
-_NOTHING: dict[int, bytes] = {}
-
-
-class _Seen(NamedTuple):
-    """The first and the last event, and the number of all, that were added of a session."""
-
-    first: Event
-    last: Event
-    total: int
-
-
-class _Row(NamedTuple):
-    """A memory as it is written. `place` is the number of its event in the session."""
-
-    place: int
-    digest: bytes
-    at: float
-    body: str
-    words: str
-
-
-class _Diff(NamedTuple):
-    """What there is to write, and the places whose memories go."""
-
-    fresh: list[_Row]
-    gone: list[int]
 
 
 class SqliteMemory:
@@ -79,7 +46,7 @@ class SqliteMemory:
         self._file.prepare()
         self._writer = GroupWriter(self._file)
         self._reader = Reader(self._file, threads=1, cache_bytes=0)
-        self._seen: OrderedDict[SessionKey, _Seen] = OrderedDict()
+        self._seen = Seen()
         self.written = 0
         """How many entries were written so far."""
 
@@ -93,22 +60,16 @@ class SqliteMemory:
         key = session.key
         rules.check_key(*key)
         events = list(session.events)
-        seen = self._seen.pop(key, None)
-        if seen is not None and len(events) >= seen.total and _grew(events, seen):
-            diff = await anyio.to_thread.run_sync(_diff, events[seen.total :], seen.total, _NOTHING)
-        else:
-            known = await self._reader.do(lambda con: _known(con, key))
-            diff = await anyio.to_thread.run_sync(_diff, events, 0, known)
-        if diff.gone:
-            await self._writer.do(lambda con: _remove(con, key, diff.gone))
-        for at in range(0, len(diff.fresh), BATCH):
-            batch = diff.fresh[at : at + BATCH]
+        start = self._seen.take(key, events)
+        known = {} if start else await self._reader.do(lambda con: _known(con, key))
+        changed = await anyio.to_thread.run_sync(diff, events[start:], start, known)
+        if changed.gone:
+            await self._writer.do(lambda con: _remove(con, key, changed.gone))
+        for at in range(0, len(changed.fresh), BATCH):
+            batch = changed.fresh[at : at + BATCH]
             await self._writer.do(lambda con, batch=batch: _write(con, key, batch))
             self.written += len(batch)
-        if events:
-            self._seen[key] = _Seen(events[0], events[-1], len(events))
-            if len(self._seen) > SEEN_SESSIONS:
-                self._seen.popitem(last=False)
+        self._seen.note(key, events)
 
     async def search(self, app: str, user: str, query: str) -> list[MemoryEntry]:
         """See the port. Equally good matches come newest first."""
@@ -126,28 +87,6 @@ class SqliteMemory:
     def _close(self) -> None:
         self._writer.close()
         self._reader.close()
-
-
-def _grew(events: Sequence[Event], seen: _Seen) -> bool:
-    """Whether the session only grew: events never change, and are added at the end."""
-    return events[0] is seen.first and events[seen.total - 1] is seen.last
-
-
-def _diff(events: Sequence[Event], start: int, known: dict[int, bytes]) -> _Diff:
-    """Compare `events`, the first of which is number `start` of its session, with the digests of what is stored of them."""
-    fresh: list[_Row] = []
-    gone = dict.fromkeys(known)
-    for place, event in enumerate(events, start):
-        entry = memories.remembered(event)
-        if entry is None:
-            continue
-        gone.pop(place, None)
-        body = encode(entry)
-        digest = hashlib.blake2b(body, digest_size=16).digest()
-        if known.get(place) != digest:
-            words = " ".join(memories.words(entry.content.text))
-            fresh.append(_Row(place, digest, rules.event_time(event), body.decode(), words))
-    return _Diff(fresh, list(gone))
 
 
 # ---- what is done inside one transaction, on one connection
@@ -173,7 +112,7 @@ def _remove(con: Connection, key: SessionKey, places: Sequence[int]) -> None:
             con.execute("DELETE FROM memory_words WHERE rowid = ?", (mid,))
 
 
-def _write(con: Connection, key: SessionKey, rows: Sequence[_Row]) -> None:
+def _write(con: Connection, key: SessionKey, rows: Sequence[Row]) -> None:
     """Add memories, and replace those that say something else now."""
     con.execute("INSERT INTO memory_owners (app, user) VALUES (?, ?) ON CONFLICT DO NOTHING", (key.app, key.user))
     oid = con.execute(_OWNER, (key.app, key.user)).get
@@ -183,7 +122,9 @@ def _write(con: Connection, key: SessionKey, rows: Sequence[_Row]) -> None:
             "INSERT INTO memories (oid, session, place, digest, at, body) VALUES (?, ?, ?, ?, ?, ?) RETURNING mid",
             (oid, key.id, row.place, row.digest, row.at, row.body),
         ).get
-        con.execute("INSERT INTO memory_words (rowid, owner, words) VALUES (?, ?, ?)", (mid, f"o{oid}", row.words))
+        con.execute(
+            "INSERT INTO memory_words (rowid, owner, words) VALUES (?, ?, ?)", (mid, f"o{oid}", " ".join(row.words))
+        )
 
 
 def _search(con: Connection, app: str, user: str, asked: Sequence[str], limit: int) -> list[MemoryEntry]:

@@ -269,9 +269,9 @@ class Deliveries:
         return Ended(error, error is not None and (provider_fault(error) or isinstance(error, Unavailable)))
 
     def _leased(self, delivery: Delivery) -> Delivery:
-        """The delivery, ours until the longest attempt is over."""
+        """The delivery, ours until the longest attempt, and the longest wait after it, are over."""
         now = self._now()
-        lease_s = self._limits.run_timeout_s + self._retry.max_delay_s + _SPARE_S
+        lease_s = self._limits.run_timeout_s + self._retry.longest_s + _SPARE_S
         return structs.replace(delivery, state="running", at_ms=now, lease_ms=now + int(lease_s * 1000))
 
     def _now(self) -> int:

@@ -32,6 +32,11 @@ class Retry:
             if getattr(self, name) < 0:
                 raise ConfigError(f"triggers: {name} is {getattr(self, name)}; it must not be below zero")
 
+    @property
+    def longest_s(self) -> float:
+        """More than any delay takes."""
+        return self.max_delay_s * 1.5
+
     def delay(self, retries: int, chance: float) -> float:
         """Seconds until the next attempt, after so many retries; `chance` in [0, 1) spreads them (spec rest 7.5)."""
         wait = min(self.base_delay_s * 2.0 ** min(retries, 64), self.max_delay_s)
