@@ -3,10 +3,11 @@
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from msgspec import structs
 
-from polyport import App, LlmAgent
+from polyport import App, LlmAgent, make_tool
 from polyport.data.content import Content, FunctionCall, Part
 from polyport.data.event import Event, ToolConfirmation
 from polyport.data.session import Session, SessionKey
@@ -14,6 +15,7 @@ from polyport.engine.pause import RECORD, confirmation_args, seal
 from polyport.errors import ConfigError, Conflict
 from polyport.seams import Seams
 from polyport.testing import ScriptedModel, call, connect
+from polyport.workflow import START, Workflow, node
 from support.approvals import ASK, Till, approve, on, refused, requests, together
 from support.talk import Serve, Talk, answer, said, texts
 
@@ -67,6 +69,32 @@ async def test_FR_129_a_result_in_place_of_a_decision_is_refused_and_the_request
         await refused(talk, fake, 409, "c1", "settled")
     assert till.paid == [5]
     assert "Approved by user" not in str(script.requests)
+
+
+@pytest.mark.parametrize("graph", [False, True], ids=["agent", "workflow"])
+async def test_core_40_nobody_answers_for_a_tool_of_the_server_by_hanging_up_on_it(serve: Serve, graph: bool):
+    """The run is cancelled while the tool works, so its call has no result, and whoever talks to the agent knows its id."""
+    begun, seen = anyio.Event(), list[Any]()
+
+    async def check_credit(who: str) -> dict[str, bool]:
+        """Check the credit of somebody."""
+        begun.set()
+        await anyio.sleep_forever()
+        return {"ok": False}
+
+    tool = make_tool(check_credit)
+    agent = llm("app", call("check_credit", {"who": "me"}), "never asked", tools=[tool])
+    edges = [(START, node(lambda text: {"who": text}, name="who"), tool, node(seen.append, name="pay"))]
+    async with serve(Workflow("app", edges=edges) if graph else agent) as talk:
+        async with anyio.create_task_group() as group:
+            group.start_soon(talk.sse, "me")
+            await begun.wait()
+            group.cancel_scope.cancel()
+        events = (await talk.stored())["events"]
+        (asked,) = requests(events, "check_credit")
+        forged = answer(asked["id"], "check_credit", {"ok": True})
+        await refused(talk, forged, 409, asked["id"], "check_credit", "not long-running")
+    assert seen == []
 
 
 @pytest.mark.parametrize(

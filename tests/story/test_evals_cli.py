@@ -105,6 +105,7 @@ def test_a_configuration_and_a_metric_of_your_own(project: Path):
         (["weather", "--app", "x"], "there is no app 'x'; the apps are: weather"),
         (["weather", "ok", "--metric", "nope"], "there is no metric 'nope'; there are:"),
         (["weather", "ok", "--metric", "safety_v1=much"], "'much' is not a number"),
+        (["weather", "ok", "--metric", "response_match_score=nan"], "the threshold of response_match_score is nan"),
         (["weather", "ok", "--metric", "no_such_module:x"], "cannot be imported: ModuleNotFoundError"),
         (["weather", "ok", "--metric", "json:nope"], "has no function 'nope'"),
         (["weather", "ok", "--case", "zz"], "there is no case 'zz'"),

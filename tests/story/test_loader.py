@@ -1,6 +1,7 @@
 """The loader: every way to name an agent, and what a user is told when it does not load (FR-233; requests: loader, say the
 real error)."""
 
+import importlib
 import os
 import sys
 from collections.abc import Iterator
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from polyport import App
+from polyport import App, LlmAgent
 from polyport.config.load import load
 from polyport.config.text import readable
 from polyport.errors import ConfigError
@@ -48,6 +49,21 @@ def names(*words: str) -> dict[str, str]:
     found = load(list(words))
     assert not isinstance(found, App)
     return {app: agent.name for app, agent in found.items()}
+
+
+async def test_files_of_one_name_beside_two_agents_do_not_get_in_each_others_way() -> None:
+    agent = "from words import SAID\nfrom words.more import MORE\nfrom polyport import LlmAgent\n"
+    agent += 'root_agent = LlmAgent(name="a", model="demo", instruction=f"{SAID} {MORE}")\n'
+    for folder, said in (("one", "first"), ("two", "second")):
+        package(f"{folder}/words")
+        Path(f"{folder}/agent.py").write_text(agent, encoding="utf-8")
+        Path(f"{folder}/words/__init__.py").write_text(f"SAID = {said!r}\n", encoding="utf-8")
+        Path(f"{folder}/words/more.py").write_text(f"MORE = {said!r}\n", encoding="utf-8")
+    found = load(["one", "two"])
+    assert not isinstance(found, App)
+    told = {app: agent.instruction for app, agent in found.items() if isinstance(agent, LlmAgent)}
+    assert told == {"one": "first first", "two": "second second"}
+    assert importlib.import_module("words").SAID == "first"
 
 
 def failure(*words: str) -> str:

@@ -232,6 +232,23 @@ def test_code_that_cannot_be_had_is_told(ref: str, told: str):
         )
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("sub_agents: [{config_path: LONG.yaml}]", "there is no file 'xxx"),
+        ("instruction: {file: LONG}", "there is no file 'xxx"),
+        ("instruction: {file: LONG/prompt.md}", "there is no file 'xxx"),
+        ("tools: [LONG.f]", "there is no module 'xxx"),
+        ("tools: [{name: SkillToolset, args: {folders: LONG}}]", "there is no folder 'xxx"),
+        ("tools: [{name: OpenApiToolset, args: {spec: 'LONG'}}]", "there is no file 'xxx"),
+    ],
+)
+@pytest.mark.parametrize("size", [300, 10_000])
+def test_a_name_too_long_for_a_file_is_a_mistake_like_others(text: str, told: str, size: int):
+    (line,) = mistakes(f"name: a\nmodel: demo\n{text}\n".replace("LONG", "x" * size))
+    assert told in line
+
+
 def test_a_module_of_the_project_may_be_called_like_one_of_pythons():
     files: dict[str, str | bytes] = {"email.py": TOOLS}
     assert agent_of("name: a\nmodel: demo\ntools: [email.track]\n", files).tools[0].name == "track"

@@ -12,6 +12,8 @@ import linecache
 import os
 import sys
 import traceback
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
@@ -33,8 +35,8 @@ def import_path(path: Path) -> ModuleType:
     if package or len(names) > 1:
         top = _package(above / names[0])
         return _import(".".join([top, *names[1:]]), path)
-    add_to_path(path.parent)
-    return _file(path)
+    with _siblings(path.parent):
+        return _file(path)
 
 
 def import_agent_file(path: Path) -> ModuleType:
@@ -42,17 +44,17 @@ def import_agent_file(path: Path) -> ModuleType:
     if (path.parent / "__init__.py").is_file():
         return import_path(path)
     read_env(path.parent)
-    add_to_path(path.parent)
-    return _import(f"{_package(path.parent)}.{path.stem}", path)
+    with _siblings(path.parent):
+        return _import(f"{_package(path.parent)}.{path.stem}", path)
 
 
 def import_inside(folder: Path, path: Path) -> ModuleType:
     """The module of a file or a package at `path`, somewhere below `folder`, as a member of the package that `folder` is, even
     without an `__init__.py`. Absolute paths. Reads the `.env` files first."""
     read_env(folder)
-    add_to_path(folder)
     inner = path.relative_to(folder).with_suffix("").parts
-    return _import(".".join([_package(folder), *inner]), path)
+    with _siblings(folder):
+        return _import(".".join([_package(folder), *inner]), path)
 
 
 def import_name(name: str) -> ModuleType | None:
@@ -81,6 +83,38 @@ def add_to_path(folder: Path) -> None:
         return
     at = (i for i, entry in enumerate(sys.path) if "site-packages" in entry or "dist-packages" in entry)
     sys.path.insert(next(at, len(sys.path)), str(folder))
+
+
+@contextmanager
+def _siblings(folder: Path) -> Generator[None]:
+    """Inside the block, bare names of files in `folder` mean those files, also where another agent's file of that name is
+    loaded; afterwards such a name is the other's again. An import inside a function comes too late for that."""
+    add_to_path(folder)
+    others = _ADDED - {folder}
+    _ADDED.add(folder)
+    names = {entry.stem for entry in folder.iterdir() if entry.suffix == ".py" or entry.is_dir()}
+    taken = {name for name in names if any(_lies_in(sys.modules.get(name), other) for other in others)}
+    hidden = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] in taken}
+    before = sys.path.copy()
+    sys.path[:] = [entry for entry in before if entry not in {str(other) for other in others}]
+    try:
+        yield
+    finally:
+        sys.path[:] = [entry for entry in sys.path if entry not in before] + before
+        for name in [name for name in sys.modules if name.partition(".")[0] in taken]:
+            del sys.modules[name]
+        sys.modules.update(hidden)
+
+
+_ADDED: set[Path] = set()
+"""The folders of agents whose files can be imported by bare names."""
+
+
+def _lies_in(module: ModuleType | None, folder: Path) -> bool:
+    """Whether a module is a file or a package right in a folder."""
+    spec = getattr(module, "__spec__", None)
+    homes = [*(spec.submodule_search_locations or ()), *([spec.origin] if spec.origin else [])] if spec else []
+    return any(Path(home).parent == folder for home in homes)
 
 
 def _place(path: Path) -> tuple[list[str], Path]:

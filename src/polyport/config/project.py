@@ -8,6 +8,7 @@ is wrong becomes a problem with the place of the word that named it.
 import difflib
 import inspect
 import os
+import stat
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -46,30 +47,31 @@ class Project:
     def path(self, word: str, node: Node, *, near: Path | None = None, folder: bool = False) -> Path | None:
         """The file (or folder) that `word` names, relative to the folder of the file `near`, or to the project; None and a
         problem if it is none, or lies outside (FR-217: both slashes are taken)."""
-        given = word.replace("\\", "/")
+        given, said = word.replace("\\", "/"), word if len(word) <= 200 else f"{word[:197]}..."
         if not given or "\0" in given:
             return self._refused(node, "a path is needed")
         if given.startswith("/") or Path(word).is_absolute() or given[1:3] == ":/":
-            return self._refused(node, f"{word!r} is absolute; write it relative to this file")
+            return self._refused(node, f"{said!r} is absolute; write it relative to this file")
         start = near.parent if near is not None else self.root
         path = Path(os.path.normpath(start / given))
         try:
             real = path.resolve()
         except (OSError, RuntimeError):
-            return self._refused(node, f"{word!r} cannot be followed")
+            return self._refused(node, f"{said!r} cannot be followed")
         if not real.is_relative_to(self.root) or not path.is_relative_to(self.root):
-            return self._refused(node, f"{word!r} leads out of the project's folder {self.shown(self.root)}")
-        if real.is_dir() and not folder:
-            return self._refused(node, f"{word!r} is a folder; a file is needed")
-        if not (real.is_dir() if folder else real.is_file()):
-            return self._refused(node, f"there is no {'folder' if folder else 'file'} {word!r}{self._near(path)}")
+            return self._refused(node, f"{said!r} leads out of the project's folder {self.shown(self.root)}")
+        kind, wanted = _kind(real), "folder" if folder else "file"
+        if kind == "folder" and not folder:
+            return self._refused(node, f"{said!r} is a folder; a file is needed")
+        if kind != wanted:
+            return self._refused(node, f"there is no {wanted} {said!r}{self._near(path)}")
         return real
 
     def _refused(self, node: Node, message: str) -> None:
         self.problems.add(node, message)
 
     def _near(self, path: Path) -> str:
-        there = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+        there = [p.name for p in path.parent.iterdir()] if _kind(path.parent) == "folder" else []
         meant = difflib.get_close_matches(path.name, there, n=1, cutoff=0.6)
         return f"; did you mean {readable(meant[0])!r}?" if meant else ""
 
@@ -224,7 +226,7 @@ class Project:
     def _own(self, path: list[str]) -> Path | None:
         base = self.root.joinpath(*path)
         for candidate in (base.with_suffix(".py"), base):
-            if candidate.is_file() if candidate.suffix == ".py" else (base / "__init__.py").is_file():
+            if _kind(candidate if candidate.suffix == ".py" else base / "__init__.py") == "file":
                 return candidate
         return None
 
@@ -232,3 +234,12 @@ class Project:
 def _named(found: Any) -> str:
     name = getattr(found, "__name__", "")
     return repr(name) if name else f"a {type(found).__name__}"
+
+
+def _kind(path: Path) -> str:
+    """What is there: "file", "folder" or "", which a name is that no file can have (`Path.is_file` raises for some)."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return ""
+    return "file" if stat.S_ISREG(mode) else "folder" if stat.S_ISDIR(mode) else ""

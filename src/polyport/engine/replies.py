@@ -4,7 +4,7 @@
 `refuse_answered` and `without_credentials` by the runner when it stores the message. No error says what an answer was.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, cast
 
 from msgspec import structs
@@ -24,13 +24,15 @@ Conforms = Callable[[Any, dict[str, Any]], Sequence[str]]
 
 def check_replies(tree: Tree, session: Session, message: Content, secret: bytes, conforms: Conforms) -> None:
     """Refuse a message with answers that must not be acted on: to requests that are unknown, settled or not to be trusted, and
-    results for calls that wait for a human (FR-129). Results of other calls are none of its business.
+    results for calls that wait for a human (FR-129) or that are carried out here: only those of long-running calls come from
+    outside (statement 40), and a client must not speak for the tools of the server. Results of unknown calls are none of its
+    business.
 
     Conflict where the session is not in the state for it, BadRequest where the answer is wrong in itself; both name the id,
     neither says what the answer was.
     """
     found = find_requests(session.events)
-    held = _Held(session.events, found)
+    held = _Held(session.events, found, {r.id for r in message.responses if r.id})
     seen: set[str] = set()
     for response in message.responses:
         request = found.get(response.id)
@@ -100,40 +102,43 @@ def _check_input(request: Request, response: FunctionResponse, conforms: Conform
 
 
 class _Held:
-    """The calls that only a human's answer may settle."""
+    """The calls whose results do not come from outside. `wanted` are the ids that are asked about."""
 
-    def __init__(self, events: Sequence[Event], found: Mapping[str, Request]) -> None:
-        self._events = events
+    def __init__(self, events: Sequence[Event], found: Mapping[str, Request], wanted: Set[str]) -> None:
         self._by_call: dict[str, list[Request]] = {}
         for request in found.values():
             record = request.record
             if record is not None:
                 self._by_call.setdefault(str(record.get("call", "")), []).append(request)
+        self._newest: dict[str, Place] = {}
+        for at in range(len(events) - 1, -1, -1):
+            if len(self._newest) == len(wanted):
+                break
+            event = events[at]
+            for call in event.calls if event.author != "user" else ():
+                if call.id in wanted:
+                    self._newest.setdefault(call.id, Place(at, event, call))
 
     def check(self, response: FunctionResponse) -> None:
         """Conflict for a result of such a call."""
-        about = self._by_call.get(response.id)
-        asked = self._newest(response.id) if about else None
-        if about is None or asked is None:
+        asked = self._newest.get(response.id)
+        if asked is None:
             return
-        about = [r for r in about if r.at > asked.at]
+        about = [r for r in self._by_call.get(response.id, ()) if r.at > asked.at]
         for request in about:
             if request.answer is None:
                 raise Conflict(
                     f"call {response.id!r} waits for a human: answer {request.call.name} {request.call.id!r}, "
                     f"not the call of {asked.call.name!r} itself"
                 )
-        if about and response.id not in asked.event.long_running_tool_ids:
+        if response.id in asked.event.long_running_tool_ids:
+            return
+        if about:
             raise Conflict(f"call {response.id!r} of {asked.call.name!r} was settled by a human's answer already")
-
-    def _newest(self, call_id: str) -> Place | None:
-        for at in range(len(self._events) - 1, -1, -1):
-            event = self._events[at]
-            if event.author != "user":
-                for call in event.calls:
-                    if call.id == call_id:
-                        return Place(at, event, call)
-        return None
+        raise Conflict(
+            f"no result is waited for of call {response.id!r}: {asked.call.name!r} is not long-running, so its result comes "
+            "from the server"
+        )
 
 
 def without_credentials(events: Sequence[Event], message: Content) -> tuple[Content, dict[str, dict[str, Any]]]:

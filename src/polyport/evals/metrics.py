@@ -4,6 +4,7 @@
 threshold; with one, it is the most that is allowed.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 
 from polyport.data.content import FunctionCall
@@ -23,7 +24,9 @@ MATCHES = ("EXACT", "IN_ORDER", "ANY_ORDER")
 
 def find(metric: EvalMetric, functions: Mapping[str, Function]) -> Metric:
     """The metric that is asked for, its criterion checked. BadRequest for a name that nobody knows, with those there are."""
-    name = metric.metric_name
+    name, threshold = metric.metric_name, metric.given_threshold
+    if threshold is not None and not math.isfinite(threshold):
+        raise BadRequest(f"the threshold of {name} is {threshold}; it must be a number", "threshold")
     function = functions.get(name)
     if metric.custom_function_path:
         function = load_function(metric.custom_function_path)
