@@ -91,6 +91,11 @@ class Server:
             self.process.wait()
 
 
+def _compiled() -> dict[str, str]:
+    """The environment of a server: both sides keep what they have compiled, as what pip installs is compiled."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 def start(kind: str, store: str = "memory") -> Server:
     """Start a server; it takes connections at once and answers them when it is ready. `store`: "memory", "sqlite" or a key
     of OPTIONS."""
@@ -114,7 +119,7 @@ def start(kind: str, store: str = "memory") -> Server:
         pin(server_core)  # the child inherits it
         started = time.perf_counter()
         process = subprocess.Popen(
-            command, pass_fds=[listener.fileno()], stdout=out, stderr=subprocess.STDOUT, cwd=work
+            command, pass_fds=[listener.fileno()], stdout=out, stderr=subprocess.STDOUT, cwd=work, env=_compiled()
         )
         pin(client_core)
     return Server(kind, port, process, started, log)

@@ -16,7 +16,7 @@ from polyport.data.event import UNPUBLISHED, Event
 from polyport.data.session import Session, temp_of, without_temp
 from polyport.engine.hooks import first
 from polyport.engine.pause import GRAPH, RECORD
-from polyport.errors import TimedOut
+from polyport.errors import AgentError, TimedOut
 from polyport.ports.agent import Delegation, Hooks, ReadContext
 from polyport.ports.runs import Sink
 from polyport.ports.stores import SessionStore
@@ -42,7 +42,7 @@ class Commit:
         self._store = store
         self._publish = publish
         self._sinks = sinks
-        self._instant = store.instant and not sinks  # nothing waits, so nothing needs a shield from cancellation
+        self._instant = store.instant and not sinks  # nothing waits: no need for a lock, nor a shield from cancellation
         self._hooks = hooks
         self._on_event = "on_event" in hooks
         self._lock = asyncio.Lock()  # the cheapest when nobody else wants it, as nearly always
@@ -80,9 +80,9 @@ class Commit:
     async def store(self, event: Event, *, publish: bool, strict: bool = False) -> Event:
         """Store an event that no plugin sees, and publish it or not (the user's own message). With `strict`, Conflict if the
         session has changed since it was loaded."""
+        if self._instant:
+            return await self._make_true(event, publish, strict)
         async with self._lock:
-            if self._instant:
-                return await self._make_true(event, publish, strict)
             limit = asyncio.get_running_loop().time() + STORE_TIMEOUT_S
             with anyio.CancelScope(shield=True, deadline=limit):
                 return await self._make_true(event, publish, strict)
@@ -106,7 +106,8 @@ class Commit:
         return stored
 
     async def _plugins(self, event: Event) -> Event:
-        assert self.context is not None
+        if self.context is None:
+            raise AgentError("an event was emitted after its run had ended")
         replaced = await first(self._hooks, "on_event", (), self.context, event)
         return event if replaced is None else _same(event, replaced)
 

@@ -23,7 +23,7 @@ from polyport.ports.model import Model, OnPartial
 _NOTHING = (EMPTY_PART, Part(text=""))
 
 
-@dataclass
+@dataclass(slots=True)
 class ModelCall:
     """The state of one call. `event()` turns an answer into the event that is committed."""
 

@@ -95,10 +95,13 @@ class Engine:
         commit.context = ctx
         if source is not None:
             scope.live = LiveScope(source=source, show=commit.show, take_in=partial(self._hear, ctx, commit, request))
-        with Contained("the run"):
-            if message is not None:
-                await self._take_message(ctx, commit, message, request, start)
-            ending = await self._drive(ctx)
+        try:
+            with Contained("the run"):
+                if message is not None:
+                    await self._take_message(ctx, commit, message, request, start)
+                ending = await self._drive(ctx)
+        finally:
+            commit.context = None  # or else every run is a circle, which only the garbage collector can free
         return RunOutcome(status="paused" if ending == "paused" else "finished", reason=scope.end_reason)
 
     async def _hear(self, ctx: RunContext, commit: Commit, request: RunRequest, said: LiveRequest) -> Content | None:

@@ -1,7 +1,7 @@
 """From a string such as `gemini-flash-latest` or `ollama/llama3.2` to a model (spec core 8.3).
 
 Called by the app for agents whose model is a string. A string must match exactly one known pattern. Adapters are imported
-when the first model of theirs is made, so that the demo model needs no HTTP client. Never talks to a provider.
+when the first model of theirs is made, so that a start waits for none that it does not use. Never talks to a provider.
 """
 
 import difflib
@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from polyport.errors import ConfigError
-from polyport.models.demo import DemoModel
 from polyport.ports.model import Model
 
 Factory = Callable[..., Model]
@@ -110,6 +109,8 @@ def _nearest(name: str) -> str:
 
 
 def _demo(spec: str, **options: Any) -> Model:
+    from polyport.models.demo import DemoModel
+
     if options:
         raise ConfigError(f"the demo model takes no {', '.join(options)}")
     return DemoModel()

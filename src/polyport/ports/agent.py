@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, Union, cast, runtime_checkable
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from polyport.data.asking import NO_REPLY, Reply
 from polyport.data.content import Content, Part
@@ -82,8 +82,7 @@ class Delegation:
     """Its own `temp:` state, which the caller does not see (FR-036)."""
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class RunScope:
+class RunScope(Struct, kw_only=True, eq=False):
     """All that belongs to one run; shared by the contexts of all its agents. Made by the engine's runner."""
 
     id: str
@@ -99,24 +98,27 @@ class RunScope:
     user_content: Content | None
     resumed: bool = False
     """Whether the run died once and goes on now."""
-    askers: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    askers: dict[str, set[str]] = {}
     """Isolation scope -> names of the agents with which this run goes on there: their calls are answered now, or they were
     at work when it died."""
-    reopened: set[str] = field(default_factory=set[str])
+    reopened: set[str] = set()
     """Ids of the calls whose delegations go on."""
-    delegations: dict[str, Delegation] = field(default_factory=dict[str, Delegation])
+    delegations: dict[str, Delegation] = {}
     """By isolation scope."""
     uploads: tuple[Content, Content] | None = None
     """The user's message as stored and as sent, when its files became artifacts."""
     calls_left: int = 0
     """The budget of model calls."""
-    secret: bytes = field(default=b"", repr=False)
+    secret: bytes = b""
     """The key with which requests for a human's approval are sealed."""
-    credentials: Mapping[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]], repr=False)
+    credentials: Mapping[str, dict[str, Any]] = {}
     """What the user's message gave for credential requests, by request id. It is never stored."""
     live: LiveScope | None = None
     ended: bool = False
     end_reason: str = ""
+
+    def __repr__(self) -> str:
+        return f"RunScope({self.id!r})"  # no secrets, no credentials
 
     def state_in(self, isolation_scope: str) -> Mapping[str, Any]:
         """The committed state as it is seen in an isolation scope: its own `temp:` keys before those around it."""

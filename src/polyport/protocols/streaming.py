@@ -66,10 +66,12 @@ async def pump(
     Sends a comment when the stream was quiet for `heartbeat_s` (0 is never). The stream is left open, so that the caller
     can say goodbye. `batches` is closed before this returns. What `batches` raises is raised here, not in a group.
     """
-    ended: Ended = "gone"
+    ended: Ended = "timeout"
 
     async def watch() -> None:
+        nonlocal ended
         await request.disconnected()
+        ended = "gone"
         tasks.cancel_scope.cancel()
 
     try:
@@ -77,19 +79,20 @@ async def pump(
             tasks.start_soon(watch)
             if heartbeat_s > 0:
                 tasks.start_soon(_beat, stream, heartbeat_s)
-            ended = await _copy(stream, batches, timeout_s)
+            if timeout_s is not None:
+                tasks.cancel_scope.deadline = anyio.current_time() + timeout_s
+            await _copy(stream, batches)
+            ended = "done"
             tasks.cancel_scope.cancel()
     except BaseExceptionGroup as group:
         raise unwrap(group) from None
     return ended
 
 
-async def _copy(stream: SseStream, batches: AsyncIterator[bytes], timeout_s: float | None) -> Ended:
+async def _copy(stream: SseStream, batches: AsyncIterator[bytes]) -> None:
     try:
-        with anyio.move_on_after(timeout_s) as limit:
-            async for batch in batches:
-                await stream.send(batch)
-        return "timeout" if limit.cancelled_caught else "done"
+        async for batch in batches:
+            await stream.send(batch)
     finally:
         close = getattr(batches, "aclose", None)
         if close is not None:

@@ -18,11 +18,11 @@ class Feed:
     """Keeps at most `limit` items. Offsets count from 1. `base` is how many events of the run were stored before this feed
     began: those of a run that died, or paused, and goes on."""
 
-    __slots__ = ("_bell", "_done", "_items", "_stored", "base", "forgotten", "limit", "offset")
+    __slots__ = ("_done", "_followers", "_items", "_stored", "base", "forgotten", "limit", "offset")
 
     def __init__(self, limit: int = 100_000, base: int = 0) -> None:
         self._items: deque[FeedItem] = deque(maxlen=limit)
-        self._bell: asyncio.Event | None = None
+        self._followers: set[asyncio.Future[None]] = set()  # one for each that waits: a shared one falls with the first
         self._done = False
         self._stored = base
         self.base = base
@@ -40,26 +40,18 @@ class Feed:
         if stored and not event.partial:
             self._stored += 1
         self._items.append(FeedItem(self.offset, self._stored, event))
-        if self._bell is not None:
-            self._ring()
+        if self._followers:
+            wake(self._followers)
 
     def close(self) -> None:
         """No more items; followers end when they have read what there is. Idempotent."""
         self._done = True
-        if self._bell is not None:
-            self._ring()
-
-    def _ring(self) -> None:
-        bell, self._bell = self._bell, None
-        assert bell is not None
-        bell.set()
+        wake(self._followers)
 
     async def changed(self, after: int) -> bool:
         """Wait until there is an item after this offset or the feed is closed; whether there may be more later."""
         while self.offset <= max(after, self.forgotten) and not self._done:
-            if self._bell is None:
-                self._bell = asyncio.Event()
-            await self._bell.wait()
+            await until_woken(self._followers)
         return not self._done
 
     def read(self, after: int) -> Sequence[FeedItem]:
@@ -72,7 +64,10 @@ class Feed:
             return ()
         if after + 1 == first:
             return tuple(self._items)
-        return tuple(islice(self._items, after - first + 1, None))
+        # from the end, for that is where followers are: a long feed costs nothing more
+        newest = list(islice(reversed(self._items), self.offset - after))
+        newest.reverse()
+        return newest
 
     def forget(self, upto: int) -> None:
         """Drop the items up to this offset; whoever follows from before them begins behind them."""
@@ -91,3 +86,21 @@ class Feed:
                 yield items
             elif not more:
                 return
+
+
+async def until_woken(waiting: set[asyncio.Future[None]]) -> None:
+    """Wait for the next `wake(waiting)`. An asyncio.Event does the same, and costs three times as much."""
+    waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    waiting.add(waiter)
+    try:
+        await waiter
+    finally:
+        waiting.discard(waiter)
+
+
+def wake(waiting: set[asyncio.Future[None]]) -> None:
+    """Wake all that wait now."""
+    for waiter in waiting:
+        if not waiter.done():
+            waiter.set_result(None)
+    waiting.clear()

@@ -4,8 +4,7 @@ Made by the coordinator, which owns its task; given to protocols as `ports.runs.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 
 import anyio
 
@@ -15,7 +14,7 @@ from polyport.data.live import LiveRequest
 from polyport.data.run import RunOutcome
 from polyport.data.session import SessionKey
 from polyport.errors import Conflict
-from polyport.runs.feed import Feed
+from polyport.runs.feed import Feed, until_woken, wake
 from polyport.runs.inbox import ITEM_BYTES, Inbox
 
 
@@ -47,7 +46,7 @@ class LiveRun(Feed):
         self.reason = ""
         self.timed_out = False
         self.task: anyio.TaskHandle[None] | None = None
-        self._waiting: set[asyncio.Event] = set()
+        self._waiting: set[asyncio.Future[None]] = set()
         self._bytes = 0
         """About how much the kept items of a live run hold."""
         self.inbox: Inbox | None = None
@@ -87,8 +86,7 @@ class LiveRun(Feed):
         self.outcome = outcome
         self.hang_up()
         self.close()
-        for waiting in self._waiting:
-            waiting.set()
+        wake(self._waiting)
 
     def cancel(self, reason: str) -> None:
         """Ask the run to stop. The first reason counts."""
@@ -103,27 +101,18 @@ class LiveRun(Feed):
         self.cancel(f"the run took longer than {limit_s:g} s and was stopped")
 
     async def wait(self) -> RunOutcome:
-        if self.outcome is None:
-            await self._wait(asyncio.Event())
-        assert self.outcome is not None
+        while self.outcome is None:
+            await until_woken(self._waiting)
         return self.outcome
 
     async def ends_within(self, seconds: float) -> bool:
-        if self.outcome is None:
-            ended = asyncio.Event()
-            timer = asyncio.get_running_loop().call_later(seconds, ended.set)  # a third of a cancel scope's price
+        if self.outcome is None:  # a timer is a third of a cancel scope's price
+            timer = asyncio.get_running_loop().call_later(seconds, wake, self._waiting)
             try:
-                await self._wait(ended)
+                await until_woken(self._waiting)
             finally:
                 timer.cancel()
         return self.outcome is not None
-
-    async def _wait(self, ended: asyncio.Event) -> None:
-        self._waiting.add(ended)
-        try:
-            await ended.wait()
-        finally:
-            self._waiting.discard(ended)
 
     async def gone(self) -> None:
         """Return when the run has ended and the session's summary, if one was due, is stored."""
@@ -135,17 +124,28 @@ class LiveRun(Feed):
         if self.outcome is not None and self.task is not None:
             self.task.cancel()
 
-    @asynccontextmanager
-    async def watching(self) -> AsyncGenerator[None]:
-        self.watchers += 1
-        try:
-            yield
-        finally:
-            self.watchers -= 1
-            if self.attached and self.watchers == 0 and self.outcome is None:
-                self.cancel("the client went away")
-                with anyio.CancelScope(shield=True), anyio.move_on_after(30):
-                    await self.wait()
+    def watching(self) -> "_Watching":
+        return _Watching(self)
+
+
+class _Watching:
+    """See ports.runs.Run.watching."""
+
+    __slots__ = ("_run",)
+
+    def __init__(self, run: LiveRun) -> None:
+        self._run = run
+
+    async def __aenter__(self) -> None:
+        self._run.watchers += 1
+
+    async def __aexit__(self, *_: object) -> None:
+        run = self._run
+        run.watchers -= 1
+        if run.attached and run.watchers == 0 and run.outcome is None:
+            run.cancel("the client went away")
+            with anyio.CancelScope(shield=True), anyio.move_on_after(30):
+                await run.wait()
 
 
 def _size(event: Event) -> int:

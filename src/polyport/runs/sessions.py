@@ -3,8 +3,6 @@
 Used by the coordinator only. In order of arrival, bounded in length and in waiting time.
 """
 
-from collections import deque
-
 import anyio
 
 from polyport.data.session import SessionKey
@@ -16,7 +14,7 @@ class _Line:
 
     def __init__(self) -> None:
         self.holder = ""
-        self.waiting: deque[anyio.Event] = deque()
+        self.waiting: list[anyio.Event] = []  # short, and nearly always empty
 
 
 class Turnstile:
@@ -70,6 +68,6 @@ class Turnstile:
         line = self._lines[key]
         line.holder = ""
         if line.waiting:
-            line.waiting.popleft().set()
+            line.waiting.pop(0).set()
         else:
             del self._lines[key]

@@ -11,10 +11,6 @@ from polyport.ports.stores import ArtifactStore, Stores
 from polyport.seams import REAL, Seams
 from polyport.stores.files import FileArtifacts
 from polyport.stores.memory import KeywordMemory, MemoryArtifacts, MemorySessions
-from polyport.stores.postgres import PostgresSessions
-from polyport.stores.postgres_artifacts import PostgresArtifacts
-from polyport.stores.postgres_database import PostgresDatabase
-from polyport.stores.postgres_memory import PostgresMemory
 from polyport.stores.postgres_url import is_postgres
 from polyport.stores.sqlite import SqliteSessions
 from polyport.stores.sqlite_memory import SqliteMemory
@@ -35,15 +31,25 @@ def open_stores(url: str, artifacts: str | None = None, seams: Seams = REAL) -> 
     known.
     """
     if is_postgres(url):
-        database = PostgresDatabase(url, seams=seams)
-        kept = _artifacts(artifacts, seams) if artifacts else PostgresArtifacts(database, seams=seams)
-        return Stores(PostgresSessions(database, seams=seams), kept, PostgresMemory(database))
+        return _postgres(url, artifacts, seams)
     path = _database(url)
     if path is None:
         return Stores(MemorySessions(seams), _artifacts(artifacts or "memory:", seams), KeywordMemory())
     sessions = SqliteSessions(path, seams=seams)
     memory = SqliteMemory(sessions.path, seams=seams)
     return Stores(sessions, _artifacts(artifacts or f"{sessions.path}.artifacts", seams), memory)
+
+
+def _postgres(url: str, artifacts: str | None, seams: Seams) -> Stores:
+    # imported here, for a start without PostgreSQL need not wait for it
+    from polyport.stores.postgres import PostgresSessions
+    from polyport.stores.postgres_artifacts import PostgresArtifacts
+    from polyport.stores.postgres_database import PostgresDatabase
+    from polyport.stores.postgres_memory import PostgresMemory
+
+    database = PostgresDatabase(url, seams=seams)
+    kept = _artifacts(artifacts, seams) if artifacts else PostgresArtifacts(database, seams=seams)
+    return Stores(PostgresSessions(database, seams=seams), kept, PostgresMemory(database))
 
 
 def _database(url: str) -> Path | None:

@@ -129,9 +129,7 @@ class SqliteSessions:
         def took_in(done: rows.Appended) -> None:
             rules.took_in(session, event, stored, at=done.updated_at, fence=done.fence)
 
-        # a run that is cancelled while it claims must know its fence, or else it could not write its last event
-        with anyio.CancelScope(shield=claim):
-            await self._writer.do(lambda con: rows.append(con, write), took_in)
+        await self._writer.do(lambda con: rows.append(con, write), took_in)
         return stored
 
     async def find_run(self, invocation_id: str) -> SessionKey | None:

@@ -240,7 +240,11 @@ def read_states(con: Connection, app: str, heads: list[Head]) -> list[dict[str, 
     ):
         users[user][name] = value
     shared = dict(con.execute("SELECT key, value FROM app_state WHERE app = ?", (app,)))
-    return [merge_state(own[head.sid], _decoded(shared), _decoded(users[head.user])) for head in heads]
+    return [_merged(own[head.sid], shared, users[head.user]) for head in heads]
+
+
+def _merged(own: dict[str, Any], app: dict[str, str], user: dict[str, str]) -> dict[str, Any]:
+    return merge_state(own, _decoded(app), _decoded(user)) if app or user else own
 
 
 def _decoded(state: dict[str, str]) -> dict[str, Any]:

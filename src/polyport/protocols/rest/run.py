@@ -5,7 +5,7 @@ agent.
 """
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import aclosing
 
 from msgspec import Struct
 
@@ -135,8 +135,7 @@ class RunRoutes:
         self, request: Request, send: Send, run: Run, after: int, *, ids: bool, first: bytes = b""
     ) -> None:
         stream = SseStream(send)
-        async with AsyncExitStack() as stack:
-            await stack.enter_async_context(run.watching())
+        async with run.watching():
             await stream.start([_run_header(run)])
             if first:
                 await stream.send(first)
