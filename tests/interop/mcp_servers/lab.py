@@ -68,13 +68,16 @@ class Lab:
 
     async def told(self) -> str:
         """What the server says next through the FIFO."""
-        end = os.open(self.fifo, os.O_RDONLY | os.O_NONBLOCK)
-        try:
-            with anyio.fail_after(30):
-                await anyio.wait_readable(end)
-            return os.read(end, 100).decode()
-        finally:
-            os.close(end)
+        said = ""
+        while not said:  # empty: only the writer of the word before has gone now
+            end = os.open(self.fifo, os.O_RDONLY | os.O_NONBLOCK)
+            try:
+                with anyio.fail_after(30):
+                    await anyio.wait_readable(end)
+                said = os.read(end, 100).decode()
+            finally:
+                os.close(end)
+        return said
 
 
 def exists(pid: int) -> bool:
