@@ -226,6 +226,13 @@ def test_no_value_of_a_secret_gets_into_a_file(project: Path, monkeypatch: pytes
             assert sum(name in text for text in texts) >= 2, "in the next commands, and in the file"
 
 
+def test_a_database_that_there_is_comes_as_a_secret_and_wins_over_the_image(project: Path):
+    files = deployed("kubernetes", "weather", *KEYS, "--secret", "POLYPORT_DB")
+    container = documents(files["kubernetes.yaml"])["StatefulSet"]["spec"]["template"]["spec"]["containers"][0]
+    assert "POLYPORT_DB" in [one["name"] for one in container["env"]]
+    assert "--db" not in command(files["Dockerfile"]), "a flag would win over it"
+
+
 @pytest.mark.parametrize(
     ("args", "told"),
     [
@@ -300,6 +307,7 @@ def test_kubernetes_has_one_careful_process_with_a_disk(project: Path):
     assert stateful["replicas"] == 1
     pod = stateful["template"]["spec"]
     (container,) = pod["containers"]
+    assert pod["enableServiceLinks"] is False, "a Service named polyport would set POLYPORT_PORT"
     assert pod["securityContext"]["runAsNonRoot"] is True and pod["automountServiceAccountToken"] is False
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
     assert container["livenessProbe"]["httpGet"]["path"] == "/health"

@@ -57,7 +57,8 @@ def deploy(**words: Any) -> None:
 
     Nothing is built, sent or replaced; the next commands are printed. Run it in the folder of the project: images are built
     from there. Keys and other secrets stay in the environment or in a Secret, and never get into a file. Sessions live in
-    SQLite on a volume, in one process; PostgreSQL and NATS are not there yet, so there are no replicas.
+    SQLite on a volume, in one process. The files bring no PostgreSQL, NATS or replicas; a PostgreSQL that you have is used with
+    --secret POLYPORT_DB --extra postgres.
 
     Exit codes: 0; 1 on a mistake, or if a file is there already.
     """
