@@ -32,6 +32,9 @@ from polyport.protocols.routes import Route
 from polyport.seams import Seams
 from polyport.stores.memory_pushes import MemoryPushes
 from polyport.stores.memory_tasks import MemoryTasks
+from polyport.stores.postgres import PostgresSessions
+from polyport.stores.postgres_pushes import PostgresPushes
+from polyport.stores.postgres_tasks import PostgresTasks
 from polyport.stores.sqlite import SqliteSessions
 from polyport.stores.sqlite_pushes import SqlitePushes
 from polyport.stores.sqlite_tasks import SqliteTasks
@@ -216,6 +219,8 @@ def task_store(stores: Stores, seams: Seams) -> TaskStore:
     sessions = stores.sessions
     if isinstance(sessions, SqliteSessions):
         return SqliteTasks(sessions.path, seams=seams, writer=sessions.writer)
+    if isinstance(sessions, PostgresSessions):
+        return PostgresTasks(sessions.database)
     return MemoryTasks()
 
 
@@ -223,6 +228,8 @@ def push_store(tasks: TaskStore, seams: Seams) -> PushStore:
     """Where push configurations live: beside the tasks."""
     if isinstance(tasks, SqliteTasks):
         return SqlitePushes(tasks.path, seams=seams, writer=tasks.writer)
+    if isinstance(tasks, PostgresTasks):
+        return PostgresPushes(tasks.database, seams=seams)
     return MemoryPushes()
 
 

@@ -28,6 +28,8 @@ from polyport.protocols.triggers.deliveries import SUCCESS, Deliveries, Job
 from polyport.protocols.triggers.settings import Retry, Schedule, Webhook
 from polyport.protocols.triggers.timetable import Timetable
 from polyport.stores.memory_triggers import MemoryTriggers
+from polyport.stores.postgres import PostgresSessions
+from polyport.stores.postgres_triggers import PostgresTriggers
 from polyport.stores.sqlite import SqliteSessions
 from polyport.stores.sqlite_triggers import SqliteTriggers
 from polyport.wire.triggers import EVENTARC, PUBSUB, WEBHOOK, Incoming, eventarc, media_type, pubsub, webhook
@@ -257,7 +259,9 @@ class TriggerServer:
 def trigger_store(stores: Stores) -> TriggerStore:
     """Where deliveries are kept: beside the sessions."""
     sessions = stores.sessions
-    return SqliteTriggers(sessions.writer) if isinstance(sessions, SqliteSessions) else MemoryTriggers()
+    if isinstance(sessions, SqliteSessions):
+        return SqliteTriggers(sessions.writer)
+    return PostgresTriggers(sessions.database) if isinstance(sessions, PostgresSessions) else MemoryTriggers()
 
 
 def _placed(schedules: Sequence[Schedule], apps: list[str]) -> list[Schedule]:
