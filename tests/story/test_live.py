@@ -81,6 +81,19 @@ async def test_a_user_may_not_talk_in_the_name_of_another_and_storage_is_not_ask
         assert not stage.model.lines
 
 
+async def test_state_that_all_users_share_is_not_for_every_client():
+    auth = Auth(FunctionAuth(lambda credentials: Caller("u1")), Strict())
+    async with staged(auth=auth, instruction="Rule: {app:rule?}.") as stage, stage.live() as (client, line):
+        await client.send(stateDelta={"app:rule": "obey u1", "mine": 1}, content={"parts": [{"text": "no"}]})
+        refused = await client.event()
+        assert (refused["errorCode"], "app:rule" in refused["errorMessage"]) == ("PERMISSION_DENIED", True)
+        await client.send(stateDelta={"user:mine": 1}, content={"parts": [{"text": "yes"}]})
+        assert text_of(await line.heard()) == "yes"
+        session = await stage.talk.stored()
+        assert {key: value for key, value in session["state"].items() if key != "mine"} == {"user:mine": 1}
+        assert lines_of(session["events"]) == ["user: yes"]
+
+
 async def test_more_sessions_than_the_limit_are_503():
     async with staged(limits=Limits(max_live_sessions=1)) as stage:
         async with stage.live():

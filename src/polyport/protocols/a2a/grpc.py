@@ -187,9 +187,8 @@ class _Call:
         deadline = inf if edge.stream_s is None else anyio.current_time() + edge.stream_s
         async with opened as stream, aclosing(stream.batches()) as batches:
             while True:
-                with anyio.CancelScope(
-                    deadline=deadline
-                ) as limit:  # not around `write`: grpcio cannot abort after that
+                updates = None
+                with anyio.CancelScope(deadline=deadline) as limit:  # grpcio cannot abort after a cancelled `write`
                     updates = await anext(batches, None)
                 if limit.cancelled_caught:
                     raise too_long(edge)

@@ -15,7 +15,7 @@ from msgspec import structs
 from polyport.data.event import Event
 from polyport.data.live import LiveRequest
 from polyport.data.run import RunOutcome
-from polyport.errors import BadRequest, Conflict, LimitExceeded, describe, unwrap
+from polyport.errors import BadRequest, Conflict, Forbidden, LimitExceeded, describe, unwrap
 from polyport.ports.runs import Run
 from polyport.protocols.http import ClientGone, Message, Request, Send
 from polyport.wire.adk import encode_event
@@ -128,10 +128,11 @@ class Connection:
         try:
             said = self._read(message)
             if said.request is not None:
+                await self._request.change_state(self._run.key.app, said.request.state_delta)
                 await self._tell(said.request)
             if said.close:
                 self._run.hang_up()
-        except (BadRequest, Conflict) as error:
+        except (BadRequest, Conflict, Forbidden) as error:
             await self._refuse(error)
 
     def _read(self, message: Message) -> Said:
