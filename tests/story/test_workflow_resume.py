@@ -24,7 +24,7 @@ from polyport.engine.pause import GRAPH, disarmed
 from polyport.ports.stores import Stores
 from polyport.stores.memory import MemorySessions
 from polyport.testing import ScriptedModel, call, connect
-from polyport.workflow import DEFAULT, START, Join, NodeContext, RequestInput, Workflow, node
+from polyport.workflow import DEFAULT, START, Join, NodeContext, RequestInput, Workflow, node, parallel
 from support.approvals import approve, refused, requests
 from support.talk import Serve, Talk, answer, said, texts
 
@@ -309,6 +309,28 @@ async def test_section_12_15_a_nested_workflow_goes_on_inside(serve: Serve):
         done = await talk.run(reply("q1", "y"))
         assert outputs(done) == ["<y>", "after <y>"]
     assert ran == ["inside"] and counted.seen == ["<y>"]
+
+
+async def test_section_4_6_an_answer_that_ends_a_workflow_is_what_it_came_to(serve: Serve):
+    async def wait(text: str, ctx: NodeContext) -> None:
+        await ctx.request_input("?", interrupt_id=f"q-{text}")
+
+    counted = Counted()
+    inner = Workflow("inner", edges=[(START, wait)])
+    async with serve(Workflow("app", edges=[(START, inner, counted.after)])) as talk:
+        await talk.run("x")
+        done = await talk.run(reply("q-x", "yes"))
+        assert outputs(done) == ["yes", "after yes"]
+        assert done[0]["nodeInfo"]["outputFor"] == ["app@1/inner@1/wait@1", "app@1/inner@1"]
+    each = node(lambda text: text.split(), name="each")
+    async with serve(Workflow("app", edges=[(START, each, parallel(inner), Counted().after)])) as talk:
+        await talk.run("x y")
+        await talk.run(reply("q-y", 2))
+        assert outputs(await talk.run(reply("q-x", 1)))[-1] == "after [1, 2]"
+    async with serve(Workflow("app", edges=[(START, wait)])) as talk:
+        await talk.run("x")
+        done = await talk.run(reply("q-x", "yes"))
+        assert texts(done) == outputs(done) == ["yes"]
 
 
 async def test_section_4_7_an_agent_that_asks_by_itself_goes_on(serve: Serve):

@@ -76,7 +76,8 @@ class Work:
             if self._still_waits(asked):
                 return WAITING
             if asked and not self.node.reruns:
-                return await self._finish(Came(self._handed_over()), hidden=True)
+                said = len(self.at.outputs) == 1  # by the human; what a whole workflow came to is said by the workflow
+                return await self._finish(Came(self._handed_over(), said))
             self._checked_input()
             return await self._watched()
         finally:
@@ -179,7 +180,7 @@ class Work:
             return Came(structs.replace(value, output=output))
         return came if isinstance(value, Content) and kind is None else Came(output, came.said)
 
-    async def _finish(self, came: Came, *, hidden: bool = False) -> Outcome:
+    async def _finish(self, came: Came) -> Outcome:
         """Make the result true: the event that says it, with the journal's record."""
         value = came.value
         event: Event | None = None
@@ -189,7 +190,7 @@ class Work:
             event, output = Event(content=value), value.text
         else:
             output = value
-            if output is not None and not came.said and not hidden:
+            if output is not None and not came.said:
                 event = Event(output=output)
         if output is None and self._produced:
             output = list(self._produced) if len(self._produced) > 1 else self._produced[0]
