@@ -430,6 +430,16 @@ async def test_section_4_3_content_and_events_are_results_too(serve: Serve):
         assert "output" not in events[0] and events[0]["nodeInfo"]["messageAsOutput"] is True
 
 
+async def test_what_has_no_json_form_is_an_error_of_the_node_and_not_of_the_caller(serve: Serve):
+    async def child(ctx: NodeContext) -> Any:
+        return await ctx.run_node(str, object())
+
+    for name, made in (("gives", node(lambda: object(), name="gives")), ("str", child)):
+        async with serve(Workflow("app", edges=[(START, made)])) as talk:
+            failed = await talk.client.post("/run", json=talk.body("hi"))
+            assert failed.status == 500 and f"node '{name}' cannot be stored as JSON" in failed.json()["error"]
+
+
 async def test_state_and_artifacts_of_a_node_come_true_with_its_result(serve: Serve):
     async def write(ctx: NodeContext) -> None:
         ctx.state["x"] = 1

@@ -13,14 +13,17 @@ import msgspec
 from polyport import codec
 from polyport.data.content import Content, Part, user_text
 from polyport.engine.pairing import json_text
-from polyport.errors import AgentError, ConfigError
+from polyport.errors import AgentError, BadRequest, ConfigError
 
 ZERO: dict[Any, Any] = {str: "", int: 0, float: 0.0, bool: False}
 
 
 def plain(value: Any, where: str) -> Any:
-    """`value` as JSON data. BadRequest for what has none."""
-    return codec.json_safe(value, where)
+    """`value` as JSON data. AgentError for what has no JSON form: whoever called the workflow has done nothing wrong."""
+    try:
+        return codec.json_safe(value, where)
+    except BadRequest as error:
+        raise AgentError(str(error)) from None
 
 
 def convert(value: Any, kind: Any, where: str) -> Any:
