@@ -120,6 +120,9 @@ async def test_keys_of_a_file_come_and_go_while_it_serves(tmp_path: Path, caplog
     assert "never the key itself" in caplog.text and alices not in caplog.text
     file.unlink()
     assert await known() == [False, True]
+    file.write_text(f"{alice.line}\n")
+    clock.now -= 7200
+    assert await known() == [True, False], "the clock was set back"
     file.write_text("[]")
     os.utime(file, (1, 1))
     assert await known() == [False, False]
@@ -347,6 +350,9 @@ async def test_a_new_key_is_fetched_when_it_is_used_but_not_more_often_than_may_
         assert issuer.asked == {"/keys": 2}
         issuer.clock.now += KEEP_S
         assert await refused(auth, carrying(old)), "what was verified does not outlive its key for long"
+        issuer.clock.now -= 2 * KEEP_S
+        issuer.rotated("k3")
+        assert await user_of(auth, carrying(issuer.token())) == "alice", "the clock was set back"
 
 
 async def test_many_callers_at_once_cost_the_issuer_one_question():

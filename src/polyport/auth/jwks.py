@@ -78,7 +78,7 @@ class Keys:
         issuer could not be asked."""
         if not self._remote:
             return self._fitting(kid, alg)
-        age = self._seams.clock() - self._fetched
+        age = abs(self._seams.clock() - self._fetched)
         if age > STALE_S:
             self._keys = []
         if age > FRESH_S and not (self._keys and self._lock.statistics().locked):
@@ -98,7 +98,7 @@ class Keys:
         """Fetch the keys, unless somebody did a moment ago. A failure is logged and noted."""
         async with self._lock:
             now, before = self._seams.clock(), self._tried
-            if now - before < GAP_S:
+            if abs(now - before) < GAP_S:  # a clock that was set back is no reason to wait
                 return
             self._tried = now
             try:

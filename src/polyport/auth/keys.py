@@ -99,7 +99,7 @@ class ApiKeyAuth:
             return None
         if len(given) > 1:
             raise Unauthenticated("unauthorized: send one key, as Authorization: Bearer or as X-API-Key")
-        if self._file is not None and self._seams.clock() - self._looked >= LOOK_EVERY_S:
+        if self._file is not None and abs(self._seams.clock() - self._looked) >= LOOK_EVERY_S:
             await self._look(self._file)
         # How long this takes tells at most something of the hash of what was sent, from which no key can be made.
         return self._known.get(_hash(given[0])) if len(given[0]) <= MAX_TOKEN else None

@@ -29,7 +29,9 @@ class CallerLimits:
         limits = request.limits
         each = 1 / limits.caller_requests_per_s
         name, now = name_of(caller, request.peer), request.seams.clock()
-        ahead = max(0.0, self._ahead.pop(name, now) - now)
+        ahead = min(
+            max(0.0, self._ahead.pop(name, now) - now), each * limits.caller_burst
+        )  # also after a clock was set back
         """How many seconds of its share the caller has used up in advance."""
         refused = ahead > each * (limits.caller_burst - 1) + 1e-9
         self._ahead[name] = now + (ahead if refused else ahead + each)
