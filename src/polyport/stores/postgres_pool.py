@@ -19,10 +19,11 @@ T = TypeVar("T")
 log = logging.getLogger("polyport.stores")
 
 TRIES = 3
-"""How often a statement is carried out that gave way to another one (a deadlock), or that lost its connection while it read."""
+"""How often something is tried that came to nothing for sure, or that only reads."""
 CLOSE_S = 5.0
 """How long connections in use may take to end when the store is closed."""
-GAVE_WAY = ("40001", "40P01")
+UNDONE = ("40001", "40P01", "57P01", "57P02")
+"""It gave way to another transaction, or the server was told to end before it was committed."""
 REFUSED = {
     "28000": "refuses the user: check pg_hba.conf",
     "28P01": "refuses the user or the password",
@@ -63,8 +64,8 @@ class LoopPool:
         self._open: AsyncGenerator[None] | None = None
 
     async def do(self, work: Callable[[Any], Awaitable[T]], *, reads: bool = False) -> T:
-        """The result of `work(connection)`. What lost its connection is done again if it only `reads`; what gave way to another
-        transaction always is. BadRequest, ConfigError or Unavailable for what PostgreSQL refuses."""
+        """The result of `work(connection)`. What came to nothing for sure is done again, and what lost its connection if it
+        only `reads`. BadRequest, ConfigError or Unavailable for what PostgreSQL refuses."""
         if self._open is None:
             await self._begin()
         left = TRIES
@@ -72,13 +73,20 @@ class LoopPool:
             left -= 1
             try:
                 async with self._pool.acquire(timeout=self._url.connect_s) as connection:
-                    return await work(connection)
-            except PolyportError:
-                raise
-            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
-                again = getattr(error, "sqlstate", None) in GAVE_WAY or (reads and _lost(error))
-                if not (again and left):
+                    return await self._done(work, connection)
+            except _ERRORS as error:
+                if not (left and (_undone(error) or (reads and _lost(error)))):
                     raise self._told(error) from None
+
+    async def _done(self, work: Callable[[Any], Awaitable[T]], connection: Any) -> T:
+        """A connection that is lost does not go back to the others, which may be lost as well."""
+        try:
+            return await work(connection)
+        except _ERRORS as error:
+            if _lost(error):
+                connection.terminate()
+                await self._pool.expire_connections()
+            raise
 
     async def _begin(self) -> None:
         async with self._opening:
@@ -122,9 +130,20 @@ class LoopPool:
         return Unavailable(f"{where} failed ({type(error).__name__})")
 
 
+_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
+
+
+def _unsent(error: Exception) -> bool:
+    """Whether the driver saw that the connection is gone before it sent anything. (A ValueError is one of a value.)"""
+    return isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError) and not isinstance(error, ValueError)
+
+
+def _undone(error: Exception) -> bool:
+    """Whether nothing of what was begun is in the database."""
+    return getattr(error, "sqlstate", None) in UNDONE or _unsent(error)
+
+
 def _lost(error: Exception) -> bool:
     """Whether the connection is gone, or the server is about to go."""
-    return isinstance(
-        error,
-        asyncpg.PostgresConnectionError | asyncpg.InterfaceError | asyncpg.AdminShutdownError | ConnectionError,
-    )
+    lost = asyncpg.PostgresConnectionError | asyncpg.AdminShutdownError | asyncpg.CrashShutdownError | ConnectionError
+    return isinstance(error, lost) or _unsent(error)
