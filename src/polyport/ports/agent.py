@@ -53,10 +53,8 @@ class Agent(ABC):
 
     @abstractmethod
     async def run(self, ctx: "RunContext") -> Ending | None:
-        """Do the agent's work: `await ctx.emit(event)` for each event. None means "done".
-
-        An exception ends the run as failed. Sub-agents are run with `ctx.run_agent(agent)`.
-        """
+        """Do the agent's work: `await ctx.emit(event)` for each event. None means "done". An exception ends the run as failed.
+        Sub-agents are run with `ctx.run_agent(agent)`."""
 
 
 Hooks = Mapping[str, Sequence[Callable[..., Any]]]

@@ -11,7 +11,7 @@ What an implementation must keep:
 - Messages are handed over in the provider's order, each one as soon as it comes; nothing is joined or held back.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
@@ -95,7 +95,7 @@ class LiveSource(Protocol):
         ...
 
 
-Listener = Callable[[Any], Awaitable[None]]
+Listener = Callable[[Any], Coroutine[Any, Any, None]]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
