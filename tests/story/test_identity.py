@@ -7,7 +7,7 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from polyport import App, FunctionAgent, LlmAgent, RunContext
+from polyport import App, FunctionAgent, LlmAgent, RunContext, Stores
 from polyport.auth.authorize import Open, Role, Roles, Strict
 from polyport.auth.combine import FunctionAuth
 from polyport.auth.header import HeaderAuth
@@ -22,10 +22,13 @@ from polyport.protocols.debug.mount import Debug
 from polyport.protocols.evals.mount import Evals
 from polyport.protocols.guard import Guard
 from polyport.protocols.triggers.mount import Triggers
+from polyport.stores.memory import MemorySessions
 from polyport.testing import ScriptedModel, connect
 from polyport.testing.connect import Client
 from polyport.testing.exchange import Response
+from polyport.testing.websocket import Refused
 from support.a2a_wires import Echo, Failed, Said, echoing, wired
+from support.access import counted
 from support.identity import Issuer, Keyed, from_peers
 
 KEYED = Keyed(alice=[], bob=[], root=["admin"])
@@ -240,11 +243,51 @@ async def test_authorization_of_ones_own_is_asked_with_the_app():
         await create(client, "bob", ALICE)
         await client.post("/run", json=run("bob"), headers=ALICE)
         await client.get("/apps/weather/app-info", headers=ALICE)
-    assert asked == [
-        ("act_as", "alice", "bob", "weather"),
-        ("act_as", "alice", "bob", "weather"),
-        ("use", "alice", "weather"),
-    ]
+    use, act_as = ("use", "alice", "weather"), ("act_as", "alice", "bob", "weather")
+    assert asked == [use, act_as, use, act_as, use]
+
+
+async def test_an_app_that_is_not_for_a_caller_is_closed_by_use_alone(tmp_path: Path):
+    """Who writes an authorizer must not have to say the same three times."""
+    touched: list[str] = []
+
+    class Office(Open):
+        async def use(self, caller: Caller, app: str) -> None:
+            if app == "books":
+                raise Forbidden("forbidden: not this one")
+
+    agents = [weather(), LlmAgent(name="books", model=ScriptedModel())]
+    protocols = ["rest", "live", "mcp", AgentEngine(app="books"), Debug(), Triggers(), Evals(root=tmp_path)]
+    stores = Stores(counted(MemorySessions, touched))
+    async with connect(App(agents, stores=stores, auth=Auth(KEYED.auth, Office()), protocols=protocols)) as client:
+        query = {"app_name": "books", "user_id": "alice", "session_id": "s1"}
+        with pytest.raises(Refused) as handshake:
+            async with client.websocket("/run_live", headers=ALICE, query=query):
+                pass
+        assert handshake.value.response.status == 403
+        for method, path, body in (
+            ("POST", "/apps/books/users/alice/sessions/s1", None),
+            ("GET", "/apps/books/users/alice/sessions", None),
+            ("POST", "/run", run("alice", appName="books")),
+            ("POST", "/run_sse", run("alice", appName="books")),
+            ("POST", "/reasoning_engine", {"class_method": "list_sessions", "input": {"user_id": "alice"}}),
+            ("GET", "/dev/apps/books/graph", None),
+            ("POST", "/apps/books/trigger/webhook", {}),
+            ("GET", "/apps/books/trigger/dead-letters", None),
+            ("GET", "/dev/apps/books/eval_sets", None),
+        ):
+            answer = await client.request(method, path, json=body, headers=ALICE)
+            assert answer.status == 403 and "not this one" in answer.text, (path, answer.text)
+        ask = {"name": "books", "arguments": {"request": "hi"}}
+        called = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": ask}
+        accept = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-06-18"}
+        hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+        begin = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}
+        opened = await client.post("/mcp", json=begin, headers={**accept, **ALICE})
+        there = {"mcp-session-id": opened.headers["mcp-session-id"]}
+        refused = await client.post("/mcp", json=called, headers={**accept, **there, **ALICE})
+        assert "not this one" in refused.text and '"isError":true' in refused.text
+    assert not touched
 
 
 async def test_state_that_all_users_of_an_app_share_is_changed_by_admins_only():

@@ -15,7 +15,6 @@ import anyio
 from polyport import codec
 from polyport.data.limits import Limits
 from polyport.errors import BadRequest, NotFound, PolyportError, Unavailable, unwrap
-from polyport.ports.auth import Authorizer
 from polyport.ports.trace import INCOMING, NO_TRACE
 from polyport.protocols.answers import (
     JSON,
@@ -189,7 +188,7 @@ class Host:
             if not route.public:
                 request.caller = await self.guard.admit(request)
                 if request.authorizer is not None:
-                    await _authorize(request, route, request.authorizer)
+                    await _authorize(request, route)
                 if self.limits.caller_requests:
                     with self.guard.callers.open(request):
                         return await route.handler(request, out)
@@ -243,15 +242,15 @@ class Host:
         )
 
 
-async def _authorize(request: Request, route: Route, authorizer: Authorizer) -> None:
+async def _authorize(request: Request, route: Route) -> None:
     """Forbidden, by what the path says. It is asked for every route, so that none can be forgotten."""
     user, app = request.params.get("user"), request.params.get("app", route.app)
     if route.admin:
-        await authorizer.administer(request.caller, app)
+        await request.administer(app)
     elif user is not None:
-        await authorizer.act_as(request.caller, user, app)
+        await request.act_as(user, app)
     elif app:
-        await authorizer.use(request.caller, app)
+        await request.use(app)
 
 
 async def _no_handler(request: Request, out: Outgoing, leaf: Leaf | None) -> None:

@@ -80,9 +80,10 @@ class Request:
         self._query: dict[str, list[str]] | None = None
 
     async def act_as(self, user: str, app: str) -> None:
-        """Forbidden unless the caller may act as this user of this app. The host asks for routes with {user} in the path; a
-        handler that learns of the user from a body asks itself, before any storage."""
+        """Forbidden unless the caller may use this app, and act as this user of it. The host asks for routes with {user} in the
+        path; a handler that learns of the user from a body asks itself, before any storage."""
         if self.authorizer is not None:
+            await self.authorizer.use(self.caller, app)
             await self.authorizer.act_as(self.caller, user, app)
 
     async def use(self, app: str) -> None:
@@ -91,13 +92,21 @@ class Request:
         if self.authorizer is not None:
             await self.authorizer.use(self.caller, app)
 
+    async def administer(self, app: str) -> None:
+        """Forbidden unless the caller may use what belongs to no single user of this app ("" for the whole server). The host asks
+        for routes of admins."""
+        if self.authorizer is not None:
+            if app:
+                await self.authorizer.use(self.caller, app)
+            await self.authorizer.administer(self.caller, app)
+
     async def change_state(self, app: str, state: Iterable[str]) -> None:
         """Forbidden for keys of state that all users of an app share (`app:`), unless the caller may administer the app (spec
         rest 11.10). A handler that takes state from a caller asks before any storage."""
         shared = next((key for key in state if key.startswith(APP)), "")
-        if shared and self.authorizer is not None:
+        if shared:
             try:
-                await self.authorizer.administer(self.caller, app)
+                await self.administer(app)
             except Forbidden as error:
                 raise Forbidden(f"{error}: all users of the app share the state {shared[:100]!r}") from None
 

@@ -191,9 +191,9 @@ class TriggerServer:
         app = await self._app(request)
         if self._settings.oidc_audience:
             _check_token(request.caller, self._settings.oidc_audience, self._settings.oidc_service_accounts)
-        elif request.authorizer is not None and ROLE not in request.caller.roles:
+        elif ROLE not in request.caller.roles:
             try:
-                await request.authorizer.administer(request.caller, app)
+                await request.administer(app)
             except Forbidden as error:
                 raise Forbidden(f"{error}, or the role {ROLE}, which may send messages only") from None
         return app
