@@ -94,6 +94,62 @@ class TestData:
         assert [event.text for event in (await store.get(KEY, recent=2)).events] == ["2998", "2999"]
         assert [event.text for event in (await store.get(KEY)).events] == [str(n) for n in range(3000)]
 
+    async def test_FR_047_FR_054_a_read_costs_what_is_new(
+        self, store: PostgresSessions, other: PostgresSessions
+    ) -> None:
+        await store.create(*KEY, events=[note(str(n)) for n in range(200)])
+
+        async def read(recent: int | None = None) -> tuple[list[str], int]:
+            before = store.decoded
+            events = (await store.get(KEY, recent=recent)).events
+            return [event.text for event in events], store.decoded - before
+
+        assert await read(5) == ([str(n) for n in range(195, 200)], 5)
+        assert await read(3) == ([str(n) for n in range(197, 200)], 0)
+        assert (await read())[1] == 200
+        assert (await read())[1] == (await read(150))[1] == 0
+        session = await other.get(KEY)
+        await other.append(session, note("theirs"))
+        await store.append(await store.get(KEY), note("mine"))
+        assert await read(3) == (["199", "theirs", "mine"], 1)
+        assert len((await read())[0]) == 202
+        (await store.get(KEY)).events.clear()
+        await other.delete(KEY)
+        with pytest.raises(NotFound):
+            await read()
+        await other.create(*KEY, events=[note("anew")])
+        assert await read() == (["anew"], 1)
+
+    async def test_a_session_that_was_made_anew_elsewhere_is_read_anew(
+        self, store: PostgresSessions, other: PostgresSessions
+    ) -> None:
+        await store.create(*KEY, events=[note("old 1"), note("old 2")])
+        assert len((await store.get(KEY)).events) == 2
+        await other.delete(KEY)
+        await other.create(*KEY, events=[note(f"new {n}") for n in range(3)])
+        assert [event.text for event in (await store.get(KEY, recent=2)).events] == ["new 1", "new 2"]
+        assert [event.text for event in (await store.get(KEY)).events] == ["new 0", "new 1", "new 2"]
+
+    async def test_readers_and_writers_at_once_see_all_in_order(
+        self, store: PostgresSessions, other: PostgresSessions
+    ) -> None:
+        await store.create(*KEY)
+
+        async def write(where: PostgresSessions, name: str) -> None:
+            session = await where.get(KEY)
+            for number in range(25):
+                await where.append(session, note(f"{name}{number}"))
+
+        async def read(where: PostgresSessions) -> None:
+            before: list[str] = []
+            while len(before) < 100:
+                now = [event.text for event in (await where.get(KEY)).events]
+                assert now[: len(before)] == before
+                before = now
+
+        jobs = [lambda w=w, n=n: write(w, n) for w, n in ((store, "a"), (other, "b"), (store, "c"), (other, "d"))]
+        assert set(await together(*jobs, *[lambda w=w: read(w) for w in (store, other, store)])) == {None}
+
 
 class TestWriters:
     async def test_FR_056_an_append_without_app_keys_waits_for_no_row_of_the_app(

@@ -1,8 +1,8 @@
 """Sessions in PostgreSQL: for several servers, or several machines, on one database.
 
-Made by `open_stores`. An append is one round trip, which those who write at the same time share (group commit); a read is one,
-too. A write locks the rows of its own session and of the state keys that its delta names, and no others. An append costs the
-same for any length of history, and the newest N events are read by an index.
+Made by `open_stores`. An append is one round trip, which those who write at the same time share (group commit), and costs the
+same for any length of history; a read is one, too, and costs what is new since the last one. A write locks the rows of its own
+session and of the state keys that its delta names, and no others.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from polyport.ports.stores import SessionPage
 from polyport.seams import REAL, Seams
 from polyport.stores import session_rules as rules
 from polyport.stores.batches import Batches
+from polyport.stores.event_cache import CACHE_BYTES, EventCache, Kept, cost
 from polyport.stores.postgres_database import PostgresDatabase
 from polyport.stores.sqlite_rows import NO_STATE, EventRow, StateRows, event_row, state_rows
 
@@ -39,7 +40,8 @@ _HEAD = f"s.id, s.user_id, s.revision, s.fence, s.created_at, s.updated_at, {_OW
 _GET = (
     f"SELECT {_HEAD}, {_USER.format('$2')} AS user_state,"
     " ARRAY(SELECT body FROM polyport_events AS e WHERE e.sid = s.sid AND ($4::float8 IS NULL OR e.at >= $4)"
-    " ORDER BY e.seq DESC LIMIT $5) AS bodies"
+    " AND (s.sid <> $6 OR e.seq > $7) ORDER BY e.seq DESC LIMIT $5) AS bodies,"
+    " s.sid, (SELECT max(seq) FROM polyport_events AS e WHERE e.sid = s.sid) AS last"
     " FROM polyport_sessions AS s WHERE s.app = $1 AND s.user_id = $2 AND s.id = $3"
 )
 _LIST = (
@@ -100,13 +102,16 @@ Outcomes = list[_Appended | Exception]
 
 
 class PostgresSessions:
-    """Sessions in `database`, which is closed with them."""
+    """Sessions in `database`, which is closed with them. `cache_bytes` bounds the decoded events that are kept; `decoded`
+    counts those that were decoded so far."""
 
     instant = False
 
-    def __init__(self, database: PostgresDatabase, *, seams: Seams = REAL) -> None:
+    def __init__(self, database: PostgresDatabase, *, seams: Seams = REAL, cache_bytes: int = CACHE_BYTES) -> None:
         self.database = database
+        self.decoded = 0
         self._seams = seams
+        self._cache = EventCache(cache_bytes)
         self._appends: dict[asyncio.AbstractEventLoop, Batches[_Write, _Appended]] = {}
 
     async def create(
@@ -138,13 +143,29 @@ class PostgresSessions:
     async def get(self, key: SessionKey, *, recent: int | None = None, after: float | None = None) -> Session:
         rules.check_key(*key)
         rules.check_window(recent)
-        row = await self.database.read(lambda con: con.fetchrow(_GET, *key, after, recent))
+        kept = self._cache.get(key) if after is None and recent != 0 else Kept()
+        if not (kept.complete or (recent and len(kept.events) >= recent)):
+            kept = Kept()
+        limit = None if kept.sid else recent
+        row = await self.database.read(lambda con: con.fetchrow(_GET, *key, after, limit, kept.sid, kept.last))
         if row is None:
+            self._cache.drop(key)
             raise NotFound(f"there is no {key}")
         bodies: list[str] = row["bodies"][::-1]
-        if len(bodies) < MANY:
-            return _session(key.app, row, _decoded(bodies))
-        return _session(key.app, row, await anyio.to_thread.run_sync(_decoded, bodies))
+        new = _decoded(bodies) if len(bodies) < MANY else await anyio.to_thread.run_sync(_decoded, bodies)
+        self.decoded += len(new)
+        if after is not None or recent == 0:
+            return _session(key.app, row, new)
+        if row["sid"] != kept.sid:  # nothing is kept of it, or it was made anew: this is all that was asked for
+            kept = Kept(row["sid"], complete=limit is None or len(new) < limit)
+        kept = kept._replace(
+            revision=row["revision"],
+            last=row["last"] or 0,
+            events=kept.events + new if new else kept.events,
+            size=kept.size + cost(bodies),
+        )
+        self._cache.put(key, kept)
+        return _session(key.app, row, rules.window(kept.events, recent, None))
 
     async def list(self, app: str, user: str = "", *, page_size: int = 0, page_token: str = "") -> SessionPage:
         start = rules.page_start(app, user, page_size, page_token) or (None, "", "")
@@ -158,6 +179,7 @@ class PostgresSessions:
         rules.check_key(*key)
         sql = "DELETE FROM polyport_sessions WHERE app = $1 AND user_id = $2 AND id = $3"
         await self.database.write(lambda con: con.execute(sql, *key))
+        self._cache.drop(key)
 
     async def append(self, session: Session, event: Event, *, claim: bool = False, strict: bool = False) -> Event:
         if event.partial:

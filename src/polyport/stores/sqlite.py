@@ -16,13 +16,12 @@ from polyport.ports.stores import SessionPage
 from polyport.seams import REAL, Seams
 from polyport.stores import session_rules as rules
 from polyport.stores import sqlite_rows as rows
+from polyport.stores.event_cache import CACHE_BYTES
 from polyport.stores.sqlite_file import Connection, SqliteFile
 from polyport.stores.sqlite_reader import Reader, session_of
 from polyport.stores.sqlite_writer import GroupWriter
 
 Events = list[Event]  # `list` means the method inside the store
-CACHE_BYTES = 64 << 20
-"""How much JSON may be kept decoded, in bytes."""
 
 
 class SqliteSessions:

@@ -7,7 +7,6 @@ checks against the session's revision, for other processes write too. Never writ
 import asyncio
 import queue
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,60 +17,12 @@ from polyport.data.event import Event
 from polyport.data.session import Session, SessionKey, merge_state
 from polyport.errors import BadRequest, NotFound, Unavailable
 from polyport.stores import sqlite_rows as rows
+from polyport.stores.event_cache import EventCache, Kept, cost
 from polyport.stores.session_rules import window
 from polyport.stores.sqlite_file import Connection, SqliteFile, retry_busy, unavailable
 from polyport.stores.sqlite_writer import on_loop
 
 T = TypeVar("T")
-EVENT_OVERHEAD = 1500
-"""Bytes that a kept event is taken to cost besides its JSON (a small one was measured at 1.2 kB)."""
-
-
-class _Kept(NamedTuple):
-    """The newest events of a session, decoded; `events` is never changed. `complete` when it has all of them."""
-
-    sid: int = 0
-    revision: int = -1
-    first: int | None = None
-    last: int = 0
-    complete: bool = False
-    events: list[Event] = []
-    size: int = 0
-
-
-class _Cache:
-    """Decoded events by session, the least recently used going first when there are too many bytes."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._size = 0
-        self._kept: OrderedDict[SessionKey, _Kept] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, key: SessionKey) -> _Kept:
-        with self._lock:
-            if key not in self._kept:
-                return _Kept()
-            self._kept.move_to_end(key)
-            return self._kept[key]
-
-    def put(self, key: SessionKey, new: _Kept) -> None:
-        with self._lock:
-            old = self._kept.get(key, _Kept())
-            if old.sid > new.sid or (old.sid == new.sid and old.revision > new.revision):
-                return  # a reader who began later was faster
-            self._size -= self._kept.pop(key, _Kept()).size
-            if new.size > self._limit:
-                return  # rather one session that is read anew than all others
-            self._size += new.size
-            self._kept[key] = new
-            while self._size > self._limit:
-                _, gone = self._kept.popitem(last=False)
-                self._size -= gone.size
-
-    def drop(self, key: SessionKey) -> None:
-        with self._lock:
-            self._size -= self._kept.pop(key, _Kept()).size
 
 
 class _Query(NamedTuple):
@@ -90,7 +41,7 @@ class Reader:
         self._count = threads
         self._queue: queue.SimpleQueue[_Query | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
-        self._cache = _Cache(cache_bytes)
+        self._cache = EventCache(cache_bytes)
         self._lock = threading.Lock()  # guards the threads, the end mark, and the count
         self._closed = False
         self.decoded = 0
@@ -162,7 +113,7 @@ class Reader:
     def _newest(self, con: Connection, key: SessionKey, head: rows.Head, recent: int | None) -> list[Event]:
         kept = self._cache.get(key)
         if kept.sid != head.sid:
-            kept = _Kept(head.sid)
+            kept = Kept(head.sid)
         if kept.revision > head.revision:  # a reader who began later was faster; its events are none of ours
             return self._decode(rows.read_newest(con, head.sid, limit=recent))
         found = kept
@@ -177,13 +128,13 @@ class Reader:
             self._cache.put(key, found)
         return window(found.events, recent, None)
 
-    def _with_newer(self, kept: _Kept, found: list[tuple[int, str]]) -> _Kept:
+    def _with_newer(self, kept: Kept, found: list[tuple[int, str]]) -> Kept:
         if not found:
             return kept
         events = kept.events + self._decode(found)
-        return kept._replace(last=found[-1][0], events=events, size=kept.size + _cost(found))
+        return kept._replace(last=found[-1][0], events=events, size=kept.size + cost(body for _, body in found))
 
-    def _with_older(self, kept: _Kept, found: list[tuple[int, str]], *, complete: bool) -> _Kept:
+    def _with_older(self, kept: Kept, found: list[tuple[int, str]], *, complete: bool) -> Kept:
         if not found:
             return kept._replace(complete=complete)
         return kept._replace(
@@ -191,7 +142,7 @@ class Reader:
             last=kept.last or found[-1][0],
             complete=complete,
             events=self._decode(found) + kept.events,
-            size=kept.size + _cost(found),
+            size=kept.size + cost(body for _, body in found),
         )
 
     def _decode(self, found: list[tuple[int, str]]) -> list[Event]:
@@ -230,10 +181,6 @@ def session_of(key: SessionKey, head: rows.Head, state: dict[str, Any], events: 
         revision=head.revision,
         fence=head.fence,
     )
-
-
-def _cost(found: list[tuple[int, str]]) -> int:
-    return sum(len(body) + EVENT_OVERHEAD for _, body in found)
 
 
 def _event(seq: int, body: str) -> Event:
