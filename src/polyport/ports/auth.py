@@ -24,8 +24,8 @@ class Authenticator(Protocol):
 
 
 class Authorizer(Protocol):
-    """Says no by raising Forbidden. All three are asked before any storage is touched (spec rest 3.4). Of an app `use` is always
-    asked first, so the other two need not say again what it says."""
+    """Says no by raising Forbidden. All three are asked before any storage is touched (spec rest 3.4). Of an app `use` is
+    always asked first, so the other two need not say again what it says."""
 
     async def act_as(self, caller: Caller, user: str, app: str) -> None:
         """Whether the caller may read and write what belongs to this user of an app, and run agents as that user."""

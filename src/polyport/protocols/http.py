@@ -93,8 +93,8 @@ class Request:
             await self.authorizer.use(self.caller, app)
 
     async def administer(self, app: str) -> None:
-        """Forbidden unless the caller may use what belongs to no single user of this app ("" for the whole server). The host asks
-        for routes of admins."""
+        """Forbidden unless the caller may use what belongs to no single user of this app ("" for the whole server). The host
+        asks for routes of admins."""
         if self.authorizer is not None:
             if app:
                 await self.authorizer.use(self.caller, app)
