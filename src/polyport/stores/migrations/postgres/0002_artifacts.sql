@@ -18,6 +18,7 @@ CREATE TABLE polyport_artifacts (
     created_at double precision NOT NULL,
     about text NOT NULL,
     metadata text NOT NULL,
-    data bytea STORAGE EXTERNAL NOT NULL,
+    data bytea NOT NULL,
     PRIMARY KEY (app, user_id, session, name, version)
 );
+ALTER TABLE polyport_artifacts ALTER COLUMN data SET STORAGE EXTERNAL;
