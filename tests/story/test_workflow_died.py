@@ -267,3 +267,49 @@ async def test_a_hostile_isolation_scope_is_only_a_word(serve: Serve):
         assert made.status == 200, made.text
         response = await talk.client.post("/run", json=talk.at("s2").body(answer("x", "lookup", {"result": 1})))
         assert response.status < 500, response.text
+
+
+# ---- an escalation is not forgotten
+
+
+def leaves(name: str) -> Any:
+    def escalate(ctx: NodeContext) -> str:
+        ctx.actions.escalate = True
+        return "seen enough"
+
+    return node(escalate, name=name)
+
+
+@pytest.mark.parametrize("dies_at", [3, 4])
+async def test_DESIGN_7_a_loop_around_a_workflow_that_escalated_does_not_begin_another_round(
+    serve: Serve, dies_at: int
+):
+    """The run dies before the end of the workflow is stored, or after it."""
+    store = Dying()
+    flow = Workflow("flow", edges=[(START, leaves("leave"))])
+    last = LlmAgent(name="last", model=ScriptedModel("bye", "bye"))
+    loop = LoopAgent(name="loop", max_iterations=5, sub_agents=[flow])
+    async with serve(SequentialAgent(name="app", sub_agents=[loop, last]), stores=Stores(store)) as talk:
+        store.left = dies_at
+        await talk.sse("hi")
+        store.left = 10**6
+        run_id = (await talk.stored())["events"][0]["invocationId"]
+        resumed = await talk.client.post("/run", json=talk.body(None, invocationId=run_id))
+        assert resumed.status == 200 and texts(resumed.json()) == ["bye"], resumed.text
+        outputs = [e["output"] for e in (await talk.stored())["events"] if "output" in e]
+        assert outputs == ["seen enough"]
+
+
+async def test_section_4_7_an_escalation_beside_a_question_counts_when_the_answer_has_come(serve: Serve):
+    rounds: list[str] = []
+
+    async def ask(ctx: NodeContext) -> None:
+        rounds.append(ctx.path)
+        await ctx.request_input("?", interrupt_id="q")
+
+    flow = Workflow("flow", edges=[(START, (leaves("leave"), ask), Join("both"))])
+    async with serve(LoopAgent(name="app", max_iterations=5, sub_agents=[flow])) as talk:
+        await talk.run("hi")
+        done = await talk.run(answer("q", "adk_request_input", {"response": "ok"}))
+        assert done[-1]["output"] == {"leave": "seen enough", "ask": "ok"}
+    assert rounds == ["flow@1/ask@1"]

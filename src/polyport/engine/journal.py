@@ -24,7 +24,8 @@ MAX_NESTED = 100
 
 class Record(NamedTuple):
     """`path` is that of a workflow ("start" with its input, "end") or of a node ("done" with its output and routes). `scope` is
-    that of the notes of the workflow. `waits`: it ended because it waits for somebody outside."""
+    that of the notes of the workflow. `waits`: it ended because it waits for somebody outside. `escalated`: a node had
+    escalated by then."""
 
     kind: Kind
     scope: str
@@ -32,6 +33,7 @@ class Record(NamedTuple):
     value: Any = None
     routes: Sequence[str] = ()
     waits: bool = False
+    escalated: bool = False
 
 
 def write(secret: bytes, session: Session, run_id: str, record: Record) -> dict[str, Any]:
@@ -44,6 +46,8 @@ def write(secret: bytes, session: Session, run_id: str, record: Record) -> dict[
         "routes": list(record.routes),
         "waits": record.waits,
     }
+    if record.escalated:
+        body["escalated"] = True
     return {GRAPH: {**body, "seal": _seal(secret, session, run_id, body)}}
 
 
@@ -59,7 +63,7 @@ def read(secret: bytes, session: Session, event: Event, *, kind: Kind | None = N
     ):
         return None
     try:
-        return msgspec.convert([body[key] for key in Record._fields], Record)
+        return msgspec.convert([{"escalated": False, **body}[key] for key in Record._fields], Record)
     except (KeyError, msgspec.ValidationError):
         return None
 

@@ -65,11 +65,6 @@ class History:
             else:
                 self.ended = record
 
-    @property
-    def complete(self) -> bool:
-        """Whether there is nothing left to do."""
-        return self.ended is not None and not self.ended.waits
-
     def nodes(self) -> list[Record]:
         """The records of the graph's own nodes."""
         return [r for p, r in self.done.items() if "/" not in p[len(self.path) + 1 :]]

@@ -47,7 +47,7 @@ class Execution:
         self.outputs = [self.path, *outputs]
         self.home = home
         self.active: set[str] = set()
-        self.escalated = False
+        self.escalated = any(record.escalated for record in history.done.values())
         self.board = Board(graph)
         self._lock = anyio.Lock()
         self._notes = RunContext(ctx.scope, ctx.agent, ctx.branch, history.scope)
@@ -86,7 +86,8 @@ class Execution:
             raise AgentError(
                 f"workflow {self.graph.name!r} has several results: of {names}; let a Join make one of them"
             )
-        await self._note(Record("end", self.history.scope, self.path, waits=waits and not ended))
+        end = Record("end", self.history.scope, self.path, waits=waits and not ended, escalated=self.escalated)
+        await self._note(end)
         return "ended" if ended else "paused" if waits else "escalated" if self.escalated else "done"
 
     async def _begin(self, input: Any) -> list[Activation]:

@@ -203,7 +203,10 @@ class Work:
         if event is not None:
             self.execution.escalated |= event.actions.escalate
             event = self._event(event, said=isinstance(value, Content))
-        record = Record("done", self.execution.history.scope, self.path, output, tuple(self.routes))
+        execution = self.execution
+        record = Record(
+            "done", execution.history.scope, self.path, output, tuple(self.routes), escalated=execution.escalated
+        )
         await self.execution.done(self.at.activation, record, event)
         return Outcome(output, record.routes)
 

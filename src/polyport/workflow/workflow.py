@@ -78,8 +78,8 @@ class Workflow(FlowSpec):
             first = next((e.content for e in events if e.author == "user"), None) if not ctx.isolation_scope else None
             input = said_text(first or ctx.user_content)
         history = History(ctx, self.name, path, events)
-        if on and history.complete:
-            return "done"
+        if on and history.ended is not None and not history.ended.waits:
+            return "escalated" if history.ended.escalated else "done"
         execution = Execution(ctx, self.plan, history, outputs, home)
 
         async def start(activation: Activation) -> Outcome:
