@@ -12,8 +12,7 @@ from polyport.errors import ConfigError
 from polyport.plugins.telemetry_env import telemetry_from_env
 from polyport.ports.plugin import Plugin
 from polyport.protocols.guard import Guard
-from polyport.protocols.host import Host
-from polyport.protocols.parts import Mountable, Watching
+from polyport.protocols.parts import Mountable
 
 log = logging.getLogger("polyport")
 
@@ -63,7 +62,9 @@ def make_app(
         auth = identity.made() if identity is not None else None
         plugins = [telemetry] if telemetry is not None else []
         app = App(found, stores=db, plugins=plugins, limits=limits, guard=guard, auth=auth, protocols=served)
-        return _under(app, prefixes, served) if prefixes else app
+        if prefixes:
+            app.asgi = app.asgi.under(prefixes)
+        return app
     own_auth = found.asgi.guard.auth
     own_guard = not found.asgi.guard.is_open or type(found.asgi.guard) is not Guard
     refused = [*LIMITS, *PROTOCOLS, *(GUARD if own_guard else ()), *(AUTH if own_auth is not None else ())]
@@ -82,13 +83,3 @@ def make_app(
     if auth is not None:
         found.asgi.guard = found.asgi.guard.behind(auth)
     return found
-
-
-def _under(app: App, prefixes: Sequence[str], served: Sequence[str | Mountable]) -> App:
-    """The same app, at other prefixes than those of an App."""
-    old = app.asgi
-    watches = [watch for protocol in served if isinstance(protocol, Watching) for watch in protocol.watches]
-    app.asgi = Host(
-        old.routes, prefixes=prefixes, guard=old.guard, limits=old.limits, seams=old.seams, lifespan=app.running
-    ).watched_by(watches)
-    return app

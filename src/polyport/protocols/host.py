@@ -139,6 +139,12 @@ class Host:
         host._watches = tuple(dict.fromkeys((*self._watches, *watches)))
         return host
 
+    def under(self, prefixes: Sequence[str]) -> "Host":
+        """The same host with its routes below these prefixes only. To be used in place of this one, before it serves."""
+        host = copy.copy(self)
+        host._table = Table(self.routes, prefixes)
+        return host
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
         if kind == "http" or kind == "websocket":
