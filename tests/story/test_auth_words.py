@@ -72,6 +72,14 @@ async def test_a_key_is_made_kept_as_a_hash_and_lets_its_user_in(bot: Path, tmp_
     assert await status(app, authorization=f"Bearer {key}x") == 401
 
 
+@pytest.mark.parametrize("text", ["[]\n", '[{"hash": "x"}]', "keys:\n"])
+def test_a_file_to_which_no_line_can_be_added_stays_as_it_was(tmp_path: Path, text: str):
+    file = tmp_path / "keys.yaml"
+    file.write_text(text)
+    code, out, err = polyport("auth", "key", "--user", "ann", "--file", str(file))
+    assert code == 1 and out == "" and str(file) in err and file.read_text() == text
+
+
 async def test_without_a_file_the_line_to_add_is_told(bot: Path, monkeypatch: pytest.MonkeyPatch):
     _, key, told = polyport("auth", "key", "--user", "ann")
     line = told.strip().splitlines()[-1]

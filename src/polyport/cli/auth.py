@@ -40,12 +40,21 @@ def key(user: str, roles: tuple[str, ...], file: str | None) -> None:
 
 
 def _append(file: Path, line: str) -> None:
-    """ConfigError for a file that cannot be written. A new one is for its owner only."""
+    """ConfigError for a file that cannot be written, and for one to which this line cannot be added, such as `[]`: it stays as
+    it was. A new one is for its owner only."""
+    from polyport.auth.keys import ApiKeyAuth  # needed by this command only
+
     try:
         number = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         with os.fdopen(number, "r+b") as opened:
             opened.seek(0)
             before = opened.read()
             opened.write((b"\n" if before and not before.endswith(b"\n") else b"") + line.encode() + b"\n")
+            opened.flush()
+            try:
+                ApiKeyAuth(file)
+            except ConfigError:
+                opened.truncate(len(before))
+                raise
     except OSError as error:
         raise ConfigError(f"{file} cannot be written: {error.strerror or error}") from None
