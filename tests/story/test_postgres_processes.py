@@ -113,6 +113,28 @@ async def test_a_run_whose_server_was_killed_goes_on_in_another_one(bot: Path, u
     assert (bot / "log.txt").read_text().splitlines() == ["model first", "first", "model second", "second", "second"]
 
 
+async def test_T107_a_server_that_was_stopped_and_wakes_up_can_no_longer_write(bot: Path, url: str) -> None:
+    """Meanwhile another one took over the session: what the sleeper still has to say is refused."""
+    os.mkfifo(bot / "hang")
+    with Serving(str(bot), "--db", url) as one, Serving(str(bot), "--db", url) as two:
+        async with aiohttp.ClientSession() as http:
+            assert (await post(http, one.url, "/apps/bot/users/u/sessions/s", {}))[0] == 200
+            status, started = await post(http, one.url, "/run?detach=true", body("go"))
+            assert status == 202
+            with await anyio.to_thread.run_sync((bot / "hang").open, "w"):  # the tool is at work once it reads
+                one.signal(signal.SIGSTOP)
+                status, events = await post(http, two.url, "/run", body("hello"))
+                assert status == 200 and texts(events) == ["HELLO"]
+            one.signal(signal.SIGCONT)
+            async with http.get(f"{one.url}/runs/{started['invocationId']}/events") as response:
+                told = await response.text()  # to its end
+            assert "event: error" in told and "a newer run has taken over" in told, told
+            async with http.get(f"{two.url}/apps/bot/users/u/sessions/s") as response:
+                stored = (await response.json())["events"]
+    assert texts(stored) == ["go", "hello", "HELLO"]
+    assert stored[-1]["invocationId"] != started["invocationId"]
+
+
 async def test_approvals_are_answered_on_another_server_and_carried_out_once(url: str) -> None:
     till = Till()
     first, _ = on(till, call("pay", {"amount": 5}), "one", database=url)
