@@ -139,6 +139,11 @@ OPEN: dict[str, list[str]] = {
 
 DIVERGENCES: dict[str, tuple[str, str, str]] = {
     "core-38": ("output_key with a schema stores JSON text", "stores the parsed value", "core section 12.23"),
+    "core-40": (
+        "a result of a call that is not long-running is a message like others",
+        "409: its result comes from the server",
+        "who hangs up on a tool must not answer for it; FR-129",
+    ),
     "core-62": ("whole events are dropped", "only the reserved parts", "text beside them survives"),
     "core-65": ("text between a call and its late result vanishes", "kept, with a note where the result came", "12.22"),
     "core-67": ("a result without a call is an error", "told as text, or dropped if it says nothing", "12.22: repair"),
@@ -225,6 +230,11 @@ DIVERGENCES: dict[str, tuple[str, str, str]] = {
     "rest-19": ("imported app: keys are applied", "refused", "they belong to other users, too"),
     "rest-41": ("500 for an app that is gone", "404", "rest section 10, merged profile"),
     "rest-53": ("the stream goes on after an error frame", "the first error is the last frame", "core section 12.4"),
+    "rest section 1.4": (
+        "whoever makes a session, or runs an agent, may set app: state",
+        "who may administer the app, where callers have to say who they are",
+        "rest section 11.10",
+    ),
     "rest-82": (
         "an authenticator alone lets everybody act as anybody",
         "Strict comes with it; App(auth=Auth(authenticator, Open())) or --authorize open says otherwise",
