@@ -46,19 +46,6 @@ class _Rpc(NamedTuple):
     gives: str
 
 
-_GIVES = {
-    "SendMessage": "SendMessageResponse",
-    "SendStreamingMessage": "StreamResponse",
-    "GetTask": "Task",
-    "ListTasks": "ListTasksResponse",
-    "CancelTask": "Task",
-    "SubscribeToTask": "StreamResponse",
-    "CreateTaskPushNotificationConfig": "TaskPushNotificationConfig",
-    "GetTaskPushNotificationConfig": "TaskPushNotificationConfig",
-    "ListTaskPushNotificationConfigs": "ListTaskPushNotificationConfigsResponse",
-    "DeleteTaskPushNotificationConfig": a2a_proto.EMPTY,
-    "GetExtendedAgentCard": "AgentCard",
-}
 _V03_NAMES = {
     "SubscribeToTask": ("TaskSubscription", "TaskSubscriptionRequest"),
     "ListTaskPushNotificationConfigs": ("ListTaskPushNotificationConfig", "ListTaskPushNotificationConfigRequest"),
@@ -69,7 +56,7 @@ _V03_NAMES = {
     "GetExtendedAgentCard": ("GetAgentCard", "GetAgentCardRequest"),
     "SendStreamingMessage": ("SendStreamingMessage", "SendMessageRequest"),
 }
-_V03_GIVES = {"ListTaskPushNotificationConfigs": "ListTaskPushNotificationConfigResponse"}
+_V03a2a_proto.GIVES = {"ListTaskPushNotificationConfigs": "ListTaskPushNotificationConfigResponse"}
 
 
 class Grpc:
@@ -151,9 +138,12 @@ class Grpc:
         if target.v03:
             a2a_v03.call(operation, request)
             name, takes = _V03_NAMES.get(operation, (operation, type(request).__name__))
-            rpc, plain = _Rpc(name, takes, _V03_GIVES.get(operation, _GIVES[operation])), _v03_body(request)
+            rpc, plain = (
+                _Rpc(name, takes, _V03a2a_proto.GIVES.get(operation, a2a_proto.GIVES[operation])),
+                _v03_body(request),
+            )
         else:
-            rpc = _Rpc(operation, type(request).__name__, _GIVES[operation])
+            rpc = _Rpc(operation, type(request).__name__, a2a_proto.GIVES[operation])
             plain = structs.replace(request, tenant=request.tenant or target.tenant)
         try:
             return rpc, a2a_proto.from_json(f"{self._package}.{rpc.takes}", codec.encode(plain))

@@ -4,7 +4,7 @@ The App gives a `Mountable` what protocols are made of, and takes its routes and
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from polyport.data.limits import Limits
@@ -41,6 +41,18 @@ class Mounted(Protocol):
     def beside(self) -> AbstractAsyncContextManager[Any]:
         """What is entered once runs are accepted, and left before they have to end."""
         ...
+
+
+class Still:
+    """The rest of a Mounted that has routes and keeps nothing running."""
+
+    def around(self) -> AbstractAsyncContextManager[Any]:
+        """See Mounted."""
+        return nullcontext()
+
+    def beside(self) -> AbstractAsyncContextManager[Any]:
+        """See Mounted."""
+        return nullcontext()
 
 
 class Mountable(Protocol):

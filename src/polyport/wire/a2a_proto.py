@@ -27,6 +27,20 @@ from polyport.wire import a2a_proto_tables as tables
 V10, V03, RPC = "lf.a2a.v1", "a2a.v1", "google.rpc"
 """The packages."""
 EMPTY = "google.protobuf.Empty"
+GIVES = {
+    "SendMessage": "SendMessageResponse",
+    "SendStreamingMessage": "StreamResponse",
+    "GetTask": "Task",
+    "ListTasks": "ListTasksResponse",
+    "CancelTask": "Task",
+    "SubscribeToTask": "StreamResponse",
+    "CreateTaskPushNotificationConfig": "TaskPushNotificationConfig",
+    "GetTaskPushNotificationConfig": "TaskPushNotificationConfig",
+    "ListTaskPushNotificationConfigs": "ListTaskPushNotificationConfigsResponse",
+    "DeleteTaskPushNotificationConfig": EMPTY,
+    "GetExtendedAgentCard": "AgentCard",
+}
+"""Operation -> the message that it gives, in 1.0."""
 
 _Field = descriptor_pb2.FieldDescriptorProto
 _SCALARS = {

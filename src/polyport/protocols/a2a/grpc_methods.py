@@ -24,24 +24,9 @@ class Method(NamedTuple):
     read: Callable[[str], Any]
 
 
-_GIVES = {
-    "SendMessage": "SendMessageResponse",
-    "SendStreamingMessage": "StreamResponse",
-    "GetTask": "Task",
-    "ListTasks": "ListTasksResponse",
-    "CancelTask": "Task",
-    "SubscribeToTask": "StreamResponse",
-    "CreateTaskPushNotificationConfig": "TaskPushNotificationConfig",
-    "GetTaskPushNotificationConfig": "TaskPushNotificationConfig",
-    "ListTaskPushNotificationConfigs": "ListTaskPushNotificationConfigsResponse",
-    "DeleteTaskPushNotificationConfig": a2a_proto.EMPTY,
-    "GetExtendedAgentCard": "AgentCard",
-}
-
-
 def _v10() -> dict[str, Method]:
     found: dict[str, Method] = {}
-    for operation, gives in _GIVES.items():
+    for operation, gives in a2a_proto.GIVES.items():
         takes = (UNARY.get(operation) or STREAMING[operation]).takes
         read = _reader(takes)
         found[f"/{a2a_proto.V10}.A2AService/{operation}"] = Method(

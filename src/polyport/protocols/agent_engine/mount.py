@@ -5,8 +5,7 @@ One app is served, to the platform under the name of its engine id.
 """
 
 import logging
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -18,7 +17,7 @@ from polyport.protocols.agent_engine.sessions import SESSION_METHODS
 from polyport.protocols.agent_engine.streams import STREAM_METHODS
 from polyport.protocols.answers import JSON, send_json
 from polyport.protocols.http import Request, Send
-from polyport.protocols.parts import Parts
+from polyport.protocols.parts import Parts, Still
 from polyport.protocols.routes import Route
 from polyport.protocols.streaming import SseStream, pump
 from polyport.wire.agent_engine import Envelope, error_line
@@ -64,7 +63,7 @@ def _all(more: Iterable[Method]) -> list[Method]:
     return [*SESSION_METHODS, *STREAM_METHODS, *more]
 
 
-class AgentEngineServer:
+class AgentEngineServer(Still):
     """See the module."""
 
     def __init__(self, engine: Engine, methods: Mapping[str, Method], max_bytes: int | None) -> None:
@@ -77,16 +76,6 @@ class AgentEngineServer:
             Route("POST", UNARY, self.unary, summary="Agent Engine: call a session method"),
             Route("POST", STREAM, self.stream, summary="Agent Engine: ask the agent", streams=True),
         ]
-
-    @asynccontextmanager
-    async def around(self) -> AsyncGenerator[None]:
-        """See protocols.parts.Mounted: nothing is kept running."""
-        yield
-
-    @asynccontextmanager
-    async def beside(self) -> AsyncGenerator[None]:
-        """See protocols.parts.Mounted: nothing is kept running."""
-        yield
 
     async def unary(self, request: Request, send: Send) -> None:
         """`{"output": ...}`."""

@@ -4,8 +4,7 @@ Gives the routes of spec rest 10.1 in their old and new spellings, under `/dev/a
 `/apps/{app}` too. What changes something is for programs on this machine, and for those who may administer the app.
 """
 
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from polyport.protocols.evals.place import Place
 from polyport.protocols.evals.scores import ScoreRoutes
 from polyport.protocols.evals.sets import SetRoutes
 from polyport.protocols.evals.tests import TestRoutes
-from polyport.protocols.parts import Parts
+from polyport.protocols.parts import Parts, Still
 from polyport.protocols.routes import Route
 
 
@@ -46,7 +45,7 @@ class Evals:
         return EvalServer(self, root.resolve(), parts)
 
 
-class EvalServer:
+class EvalServer(Still):
     """See the module."""
 
     def __init__(self, options: Evals, root: Path, parts: Parts) -> None:
@@ -62,13 +61,3 @@ class EvalServer:
 
     def routes(self) -> list[Route]:
         return [route for part in self._parts for route in part.routes()]
-
-    @asynccontextmanager
-    async def around(self) -> AsyncGenerator[None]:
-        """Nothing is kept running."""
-        yield
-
-    @asynccontextmanager
-    async def beside(self) -> AsyncGenerator[None]:
-        """Nothing is kept running."""
-        yield

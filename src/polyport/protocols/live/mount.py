@@ -3,8 +3,6 @@
 What is checked before a connection is taken becomes an HTTP status, what comes later a close code. Never touches an agent.
 """
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -15,7 +13,7 @@ from polyport.errors import BadRequest, Unavailable
 from polyport.protocols.answers import close_reason
 from polyport.protocols.http import Request, Send
 from polyport.protocols.live.connection import Connection, begun
-from polyport.protocols.parts import Parts
+from polyport.protocols.parts import Parts, Still
 from polyport.protocols.routes import Route
 from polyport.wire.adk_live import MODALITIES, read_config
 
@@ -54,7 +52,7 @@ class Live:
         return LiveServer(self, parts)
 
 
-class LiveServer:
+class LiveServer(Still):
     """See the module. `open` is how many connections there are now."""
 
     def __init__(self, options: Live, parts: Parts) -> None:
@@ -64,16 +62,6 @@ class LiveServer:
 
     def routes(self) -> list[Route]:
         return [Route("WEBSOCKET", PATH, self.live, summary="Talk with an agent, both at the same time", query=QUERY)]
-
-    @asynccontextmanager
-    async def around(self) -> AsyncGenerator[None]:
-        """See protocols.parts.Mounted: nothing is kept running, for sessions are runs."""
-        yield
-
-    @asynccontextmanager
-    async def beside(self) -> AsyncGenerator[None]:
-        """See protocols.parts.Mounted: nothing is kept running, for sessions are runs."""
-        yield
 
     async def live(self, request: Request, send: Send) -> None:
         """One connection, from its handshake to its close. 400 for a missing id, 403 for another user's, 503 when there are too

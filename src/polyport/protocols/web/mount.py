@@ -4,8 +4,6 @@ At `/ui/` and `/dev-ui/`, with the generated configuration that the page of ADK 
 the page of the google-adk package, if that is installed; nothing of it is copied. Never serves what is outside the folder.
 """
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from html import escape
@@ -19,7 +17,7 @@ from polyport import codec
 from polyport.errors import ConfigError
 from polyport.protocols.answers import send_body
 from polyport.protocols.http import Header, Request, Send
-from polyport.protocols.parts import Parts
+from polyport.protocols.parts import Parts, Still
 from polyport.protocols.routes import Route
 from polyport.protocols.web.files import based, read
 
@@ -64,7 +62,7 @@ def adk_page() -> Path:
     )
 
 
-class WebPages:
+class WebPages(Still):
     def __init__(self, options: Web, root: Path, parts: Parts) -> None:
         self._options = options
         self._root = root
@@ -112,16 +110,6 @@ class WebPages:
             index = based(found.body, escape(f"{self._below(request)}{place}/"))
             return await send_body(send, 200, index, [kind, _NEVER, *_FRAMES])
         await send_body(send, 200, found.body, [kind, _LONG if found.lasting else _SHORT])
-
-    @asynccontextmanager
-    async def around(self) -> AsyncGenerator[None]:
-        """See protocols.parts.Mounted."""
-        yield
-
-    @asynccontextmanager
-    async def beside(self) -> AsyncGenerator[None]:
-        """See protocols.parts.Mounted."""
-        yield
 
 
 async def _lead(send: Send, place: str, status: int) -> None:
