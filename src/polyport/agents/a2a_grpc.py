@@ -56,7 +56,7 @@ _V03_NAMES = {
     "GetExtendedAgentCard": ("GetAgentCard", "GetAgentCardRequest"),
     "SendStreamingMessage": ("SendStreamingMessage", "SendMessageRequest"),
 }
-_V03a2a_proto.GIVES = {"ListTaskPushNotificationConfigs": "ListTaskPushNotificationConfigResponse"}
+_V03_GIVES = {"ListTaskPushNotificationConfigs": "ListTaskPushNotificationConfigResponse"}
 
 
 class Grpc:
@@ -139,7 +139,7 @@ class Grpc:
             a2a_v03.call(operation, request)
             name, takes = _V03_NAMES.get(operation, (operation, type(request).__name__))
             rpc, plain = (
-                _Rpc(name, takes, _V03a2a_proto.GIVES.get(operation, a2a_proto.GIVES[operation])),
+                _Rpc(name, takes, _V03_GIVES.get(operation, a2a_proto.GIVES[operation])),
                 _v03_body(request),
             )
         else:
