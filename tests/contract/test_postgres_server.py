@@ -92,6 +92,7 @@ class TestData:
         plan = "\n".join(row[0] for row in await rows(url, f"EXPLAIN {sql}"))
         assert "Index Scan Backward using polyport_events_pkey" in plan and "Sort" not in plan
         assert [event.text for event in (await store.get(KEY, recent=2)).events] == ["2998", "2999"]
+        assert store.decoded == 2
         assert [event.text for event in (await store.get(KEY)).events] == [str(n) for n in range(3000)]
 
     async def test_FR_047_FR_054_a_read_costs_what_is_new(

@@ -40,16 +40,18 @@ _HEAD = f"s.id, s.user_id, s.revision, s.fence, s.created_at, s.updated_at, {_OW
 _GET = (
     f"SELECT {_HEAD}, {_USER.format('$2')} AS user_state,"
     " ARRAY(SELECT body FROM polyport_events AS e WHERE e.sid = s.sid AND ($4::float8 IS NULL OR e.at >= $4)"
-    " AND (s.sid <> $6 OR e.seq > $7) ORDER BY e.seq DESC LIMIT $5) AS bodies,"
+    " AND e.seq > $6 ORDER BY e.seq DESC LIMIT $5) AS bodies,"
     " s.sid, (SELECT max(seq) FROM polyport_events AS e WHERE e.sid = s.sid) AS last"
     " FROM polyport_sessions AS s WHERE s.app = $1 AND s.user_id = $2 AND s.id = $3"
 )
 _LIST = (
-    f"SELECT {_HEAD}, {_USER.format('s.user_id')} AS user_state FROM polyport_sessions AS s"
-    " WHERE s.app = $1 AND ($2 = '' OR s.user_id = $2)"
+    f"SELECT {_HEAD}, {_USER.format('s.user_id')} AS user_state FROM (SELECT * FROM polyport_sessions AS s"
+    " WHERE s.app = $1 AND $2 = ''"
     ' AND ($3::float8 IS NULL OR (-s.updated_at, s.id, s.user_id) > ($3, $4 COLLATE "C", $5 COLLATE "C"))'
-    " ORDER BY s.updated_at DESC, s.id, s.user_id LIMIT $6"
+    " ORDER BY s.updated_at DESC, s.id, s.user_id LIMIT $6) AS s"  # state is read for the sessions of the page only
+    " ORDER BY s.updated_at DESC, s.id, s.user_id"
 )
+_LIST_OF_USER = _LIST.replace("$2 = ''", "s.user_id = $2")
 _CREATE = f"""
 WITH made AS (
     INSERT INTO polyport_sessions (app, user_id, id, revision, fence, created_at, updated_at)
@@ -146,18 +148,17 @@ class PostgresSessions:
         kept = self._cache.get(key) if after is None and recent != 0 else Kept()
         if not (kept.complete or (recent and len(kept.events) >= recent)):
             kept = Kept()
-        limit = None if kept.sid else recent
-        row = await self.database.read(lambda con: con.fetchrow(_GET, *key, after, limit, kept.sid, kept.last))
-        if row is None:
-            self._cache.drop(key)
-            raise NotFound(f"there is no {key}")
+        row = await self._row(key, None if kept.sid else recent, after, kept.last)
+        if kept.sid not in (0, row["sid"]):  # it was made anew
+            kept = Kept()
+            row = await self._row(key, recent, after, 0)
         bodies: list[str] = row["bodies"][::-1]
         new = _decoded(bodies) if len(bodies) < MANY else await anyio.to_thread.run_sync(_decoded, bodies)
         self.decoded += len(new)
         if after is not None or recent == 0:
             return _session(key.app, row, new)
-        if row["sid"] != kept.sid:  # nothing is kept of it, or it was made anew: this is all that was asked for
-            kept = Kept(row["sid"], complete=limit is None or len(new) < limit)
+        if not kept.sid:  # this is all that was asked for
+            kept = Kept(row["sid"], complete=recent is None or len(new) < recent)
         kept = kept._replace(
             revision=row["revision"],
             last=row["last"] or 0,
@@ -167,10 +168,19 @@ class PostgresSessions:
         self._cache.put(key, kept)
         return _session(key.app, row, rules.window(kept.events, recent, None))
 
+    async def _row(self, key: SessionKey, limit: int | None, after: float | None, above: int) -> Any:
+        """The session, with the JSON of its newest `limit` events at or after a time and behind `above`, newest first."""
+        row = await self.database.read(lambda con: con.fetchrow(_GET, *key, after, limit, above))
+        if row is None:
+            self._cache.drop(key)
+            raise NotFound(f"there is no {key}")
+        return row
+
     async def list(self, app: str, user: str = "", *, page_size: int = 0, page_token: str = "") -> SessionPage:
         start = rules.page_start(app, user, page_size, page_token) or (None, "", "")
         limit = page_size + 1 if page_size else None
-        rows = await self.database.read(lambda con: con.fetch(_LIST, app, user, *start, limit))
+        sql = _LIST_OF_USER if user else _LIST
+        rows = await self.database.read(lambda con: con.fetch(sql, app, user, *start, limit))
         more = bool(page_size) and len(rows) > page_size
         sessions = [_session(app, row, []) for row in (rows[:page_size] if more else rows)]
         return SessionPage(sessions=sessions, next_token=rules.page_token(app, user, sessions[-1]) if more else "")

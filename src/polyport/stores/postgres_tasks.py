@@ -68,13 +68,15 @@ DELETE FROM polyport_tasks WHERE seq IN (
     FOR UPDATE SKIP LOCKED
 ) RETURNING {_COLUMNS}
 """
-_MATCHING = (
-    f"{_SCOPE} AND ($4 = '' OR context_id = $4) AND ($5 = '' OR state = $5) AND ($6::bigint IS NULL OR status_ms >= $6)"
-)
-_PAGE = (
-    f"{_HEAD} WHERE {_MATCHING} AND ($7::bigint IS NULL OR (status_ms, seq) < ($7, $8))"
-    " ORDER BY status_ms DESC, seq DESC LIMIT $9"
-)
+_ORDER = "ORDER BY status_ms DESC, seq DESC LIMIT"
+# one statement, so that it sees one state of the database
+_GET = f"""
+SELECT {_COLUMNS}, c.* FROM polyport_tasks AS t CROSS JOIN LATERAL (
+    SELECT array_agg(kind ORDER BY version) AS kinds, array_agg(event_id ORDER BY version) AS events,
+        array_agg(body ORDER BY version) AS bodies
+    FROM polyport_task_changes AS c WHERE c.seq = t.seq AND ($5 OR c.kind <> 'artifact')
+) AS c WHERE {_SCOPE} AND id = $4
+"""
 
 
 class _Row(NamedTuple):
@@ -113,13 +115,12 @@ class PostgresTasks:
         return await self.database.write(insert)
 
     async def get(self, scope: TaskScope, task_id: str, *, artifacts: bool = True) -> StoredTask:
-        async def query(con: Connection) -> StoredTask:
-            async with con.transaction(isolation="repeatable_read", readonly=True):
-                row = await _find(con, scope, task_id)
-                changes = await _changes(con, [row.seq], 0, artifacts)
-                return StoredTask(head=row.head, changes=[change for _, change in changes[row.seq]])
-
-        return await self.database.read(query)
+        row = await self.database.read(lambda con: con.fetchrow(_GET, *scope, task_id, artifacts))
+        if row is None:
+            raise rules.unknown(task_id)
+        columns = zip(row["kinds"] or (), row["events"] or (), row["bodies"] or (), strict=True)
+        changes = [TaskChange(kind=kind, body=body, event_id=event) for kind, event, body in columns]
+        return StoredTask(head=_row(row).head, changes=changes)
 
     async def changes(self, scope: TaskScope, task_id: str, after: int) -> Numbered:
         async def query(con: Connection) -> Numbered:
@@ -145,13 +146,16 @@ class PostgresTasks:
     async def list(
         self, scope: TaskScope, filter: TaskFilter, *, page_size: int, page_token: str = "", artifacts: bool = False
     ) -> TaskPage:
-        start = rules.page_start(scope, filter, page_size, page_token) or (None, None)
-        values = (*scope, filter.context_id, filter.state, filter.since_ms)
+        start = rules.page_start(scope, filter, page_size, page_token)
+        where, values = _matching(scope, filter)
+        below = "" if start is None else f" AND (status_ms, seq) < (${len(values) + 1}, ${len(values) + 2})"
+        asked = (*values, *(start or ()), page_size + 1)
+        page_sql = f"{_HEAD} WHERE {where}{below} {_ORDER} ${len(asked)}"
 
         async def query(con: Connection) -> TaskPage:
             async with con.transaction(isolation="repeatable_read", readonly=True):
-                total = await con.fetchval(f"SELECT count(*) FROM polyport_tasks WHERE {_MATCHING}", *values)
-                rows = [_row(found) for found in await con.fetch(_PAGE, *values, *start, page_size + 1)]
+                total = await con.fetchval(f"SELECT count(*) FROM polyport_tasks WHERE {where}", *values)
+                rows = [_row(found) for found in await con.fetch(page_sql, *asked)]
                 page = rows[:page_size]
                 changes = await _changes(con, [row.seq for row in page], 0, artifacts)
             tasks = [StoredTask(head=row.head, changes=[c for _, c in changes[row.seq]]) for row in page]
@@ -179,6 +183,18 @@ class PostgresTasks:
 
     async def aclose(self) -> None:
         return None
+
+
+def _matching(scope: TaskScope, filter: TaskFilter) -> tuple[str, Sequence[Any]]:
+    """The condition of a list, and its values: only what is asked for, so that the right index is taken."""
+    where = _SCOPE
+    values: list[Any] = [*scope]
+    asked = (("context_id = ", filter.context_id), ("state = ", filter.state), ("status_ms >= ", filter.since_ms))
+    for condition, value in asked:
+        if value or value == 0:
+            values.append(value)
+            where += f" AND {condition}${len(values)}"
+    return where, values
 
 
 def _digest(scope: TaskScope, message: MessageKey) -> bytes:
