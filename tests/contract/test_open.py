@@ -8,7 +8,7 @@ import pytest
 from polyport.errors import ConfigError
 from polyport.stores.files import FileArtifacts
 from polyport.stores.memory import KeywordMemory, MemoryArtifacts, MemorySessions
-from polyport.stores.open import open_stores
+from polyport.stores.open import open_stores, shown_url
 from polyport.stores.postgres import PostgresSessions
 from polyport.stores.postgres_artifacts import PostgresArtifacts
 from polyport.stores.postgres_memory import PostgresMemory
@@ -75,7 +75,13 @@ def test_artifact_stores_that_are_not_known() -> None:
 def test_a_password_is_not_shown(url: str) -> None:
     with pytest.raises(ConfigError) as caught:
         open_stores(url)
-    assert "hunter2" not in str(caught.value)
+    assert "hunter2" not in str(caught.value) + shown_url(url)
+
+
+def test_a_url_is_shown_without_its_secrets() -> None:
+    assert shown_url("sqlite:///data.db") == "sqlite:///data.db"
+    for url in ("postgresql://me:hunter2@db/x?password=hunter2", "postgres://me@db/x?pool_size=2&password=hunter2"):
+        assert shown_url(url) == "postgresql://me@db/x"
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+asyncpg"])

@@ -11,7 +11,7 @@ from polyport.ports.stores import ArtifactStore, Stores
 from polyport.seams import REAL, Seams
 from polyport.stores.files import FileArtifacts
 from polyport.stores.memory import KeywordMemory, MemoryArtifacts, MemorySessions
-from polyport.stores.postgres_url import is_postgres
+from polyport.stores.postgres_url import is_postgres, shown
 from polyport.stores.sqlite import SqliteSessions
 from polyport.stores.sqlite_memory import SqliteMemory
 
@@ -60,9 +60,9 @@ def _database(url: str) -> Path | None:
     if url.startswith("sqlite:"):
         path = unquote(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else ""
     elif _scheme(url) or not url.endswith(".db"):
-        raise ConfigError(f"no session store is known for {_shown(url)!r}; known are {KNOWN}")
+        raise ConfigError(f"no session store is known for {shown_url(url)!r}; known are {KNOWN}")
     if not path or path == ":memory:":
-        raise ConfigError(f"{_shown(url)!r} names no database file; known are {KNOWN}")
+        raise ConfigError(f"{shown_url(url)!r} names no database file; known are {KNOWN}")
     return Path(path).expanduser()
 
 
@@ -72,7 +72,7 @@ def _artifacts(url: str, seams: Seams) -> ArtifactStore:
     if url.startswith("file:///"):
         return FileArtifacts(unquote(url.removeprefix("file://")), seams=seams)
     if _scheme(url):
-        raise ConfigError(f"no artifact store is known for {_shown(url)!r}; known are {KNOWN_ARTIFACTS}")
+        raise ConfigError(f"no artifact store is known for {shown_url(url)!r}; known are {KNOWN_ARTIFACTS}")
     return FileArtifacts(Path(url).expanduser(), seams=seams)
 
 
@@ -82,8 +82,10 @@ def _scheme(url: str) -> str:
     return scheme if colon and len(scheme) > 1 and scheme.replace("+", "").isalnum() else ""
 
 
-def _shown(url: str) -> str:
-    """A URL without the password that it may hold."""
+def shown_url(url: str) -> str:
+    """A URL without the password that it may hold, for people to see."""
+    if is_postgres(url):
+        return shown(url)
     try:
         password = urlsplit(url).password
     except ValueError:

@@ -61,6 +61,14 @@ def parse(url: str) -> PostgresUrl:
     )
 
 
+def shown(url: str) -> str:
+    """A URL without its secrets, for people to see; what is none is not shown."""
+    try:
+        return parse(url).shown
+    except ConfigError:
+        return f"{url.partition(':')[0]}:..."
+
+
 _FORM = "write postgresql://user:password@host:5432/database"
 _OURS = ("pool_size", "connect_timeout", "statement_timeout")
 
