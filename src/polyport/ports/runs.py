@@ -99,7 +99,8 @@ class Run(Protocol):
         ...
 
     def forget(self, upto: int) -> None:
-        """Keep the items up to this offset no longer; for followers that are alone with a run of many large events."""
+        """Keep the items up to this offset no longer, unless somebody else watches, too; for runs of many large events. Who
+        follows later begins behind them."""
         ...
 
     async def ends_within(self, seconds: float) -> bool:
