@@ -9,6 +9,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 import pytest
@@ -292,6 +293,28 @@ def test_compose_reads_secrets_from_the_environment_and_keeps_the_data(project: 
     assert [mount.split(":")[1] for mount in service["volumes"]] == ["/data"] and made["volumes"] == {"data": {}}
     assert all(port.startswith("127.0.0.1:") for port in service["ports"])
     assert service["read_only"] is True and service["cap_drop"] == ["ALL"]
+
+
+def test_compose_brings_a_database_when_asked_whose_password_is_in_no_file(project: Path):
+    files = deployed("compose", "weather", *KEYS, "--postgres")
+    made = yaml.safe_load(files["compose.yaml"])
+    service, database = made["services"]["weather"], made["services"]["postgres"]
+    assert service["depends_on"] == {"postgres": {"condition": "service_healthy"}}
+    password = "${POSTGRES_PASSWORD:?set it in the environment}"
+    url = service["environment"]["POLYPORT_DB"].replace(password, "s3cret")
+    shown = urlsplit(url)
+    assert (shown.scheme, shown.username, shown.password, shown.hostname) == (
+        "postgresql",
+        database["environment"]["POSTGRES_USER"],
+        "s3cret",
+        "postgres",
+    )
+    assert shown.path == f"/{database['environment']['POSTGRES_DB']}"
+    assert database["environment"]["POSTGRES_PASSWORD"] == password and "ports" not in database
+    assert set(made["volumes"]) == {"data", "postgres"} and "asyncpg==" in files["constraints.txt"]
+    assert "[" in files["Dockerfile"] and "postgres" in files["Dockerfile"]
+    code, _, err = polyport("deploy", "kubernetes", "weather", *KEYS, "--postgres", "--out", "other")
+    assert code == 1 and "--secret POLYPORT_DB" in err
 
 
 def documents(text: str) -> dict[str, Any]:

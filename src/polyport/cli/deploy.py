@@ -21,6 +21,7 @@ access = about("Who may call")
 @files("--force", is_flag=True, help="Replace files that are there.")
 @files("--name", metavar="NAME", default="", help="What everything is called. Default: the name of the first app.")
 @files("--image", metavar="NAME:TAG", default="", help="The image. Default: NAME:1.")
+@files("--postgres", is_flag=True, help="With compose: bring a PostgreSQL, and keep sessions there.")
 @image("--include", multiple=True, metavar="PATH", help="A file or folder that the agents need, too (repeatable).")
 @image("--extra", multiple=True, metavar="EXTRA", help="An extra of Polyport that is not found by itself (repeatable).")
 @image(
@@ -57,8 +58,8 @@ def deploy(**words: Any) -> None:
 
     Nothing is built, sent or replaced; the next commands are printed. Run it in the folder of the project: images are built
     from there. Keys and other secrets stay in the environment or in a Secret, and never get into a file. Sessions live in
-    SQLite on a volume, in one process. The files bring no PostgreSQL, NATS or replicas; a PostgreSQL that you have is used with
-    --secret POLYPORT_DB --extra postgres.
+    SQLite on a volume, in one process; with compose --postgres in a PostgreSQL beside it. One that you have is used with
+    --secret POLYPORT_DB --extra postgres. The files bring no NATS and no replicas.
 
     Exit codes: 0; 1 on a mistake, or if a file is there already.
     """

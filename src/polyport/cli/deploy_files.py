@@ -19,6 +19,9 @@ PORT = 8000
 DATA = "/data"
 SETUP = "/setup/"
 TMP = "/tmp"  # noqa: S108  of the container
+POSTGRES = "postgres:17"
+PASSWORD = "${POSTGRES_PASSWORD:?set it in the environment}"
+DATABASE = f"postgresql://polyport:{PASSWORD}@postgres:5432/polyport"
 STOP_S = 40
 """How long a server gets to stop: its runs get ten seconds (`--grace`), then it closes what it holds."""
 IGNORED = (
@@ -81,10 +84,10 @@ def constraints(plan: Plan) -> str:
 def compose(plan: Plan) -> str:
     context = os.path.relpath(".", plan.out)
     secrets = {name: f"${{{name}:?set it in the environment}}" for name in plan.secrets}
-    service = {
+    service: dict[str, Any] = {
         "image": plan.image,
         "build": {"context": context, "dockerfile": place(plan, "Dockerfile")},
-        "environment": {**_settings(plan), **secrets},
+        "environment": {**_settings(plan), **secrets, **({"POLYPORT_DB": DATABASE} if plan.postgres else {})},
         "ports": [f"127.0.0.1:{PORT}:{PORT}"],
         "volumes": [f"data:{DATA}"],
         "tmpfs": [TMP],
@@ -96,7 +99,26 @@ def compose(plan: Plan) -> str:
         "stop_grace_period": f"{STOP_S}s",
         "deploy": {"resources": {"limits": {"memory": "512M"}}},
     }
-    return _yaml({"name": plan.name, "services": {plan.name: service}, "volumes": {"data": {}}})
+    services: dict[str, Any] = {plan.name: service}
+    volumes: dict[str, Any] = {"data": {}}
+    if plan.postgres:
+        service["depends_on"] = {"postgres": {"condition": "service_healthy"}}
+        services["postgres"] = _postgres()
+        volumes["postgres"] = {}
+    return _yaml({"name": plan.name, "services": services, "volumes": volumes})
+
+
+def _postgres() -> dict[str, Any]:
+    """A server that only this project reaches."""
+    return {
+        "image": POSTGRES,
+        "environment": {"POSTGRES_USER": "polyport", "POSTGRES_DB": "polyport", "POSTGRES_PASSWORD": PASSWORD},
+        "volumes": ["postgres:/var/lib/postgresql/data"],
+        "healthcheck": {"test": ["CMD", "pg_isready", "-U", "polyport"], "interval": "5s", "retries": 20},
+        "security_opt": ["no-new-privileges:true"],
+        "restart": "unless-stopped",
+        "stop_grace_period": f"{STOP_S}s",
+    }
 
 
 def kubernetes(plan: Plan) -> str:

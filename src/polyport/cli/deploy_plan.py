@@ -54,6 +54,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     agents: list[str]
     out: str = "deploy"
     force: bool = False
+    postgres: bool = False
     name: str = ""
     image: str = ""
     include: list[str] = []
@@ -70,7 +71,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
 class Plan(Struct, frozen=True, kw_only=True):
     """`words` are the agents as the server in the image gets them; `copies` the paths below the current folder that it needs,
     `.` for all of it, which then is `folder` there; `hosts` are the names that it answers to, None for an App that says so
-    itself; `db` says whether it is told where sessions live."""
+    itself; `db` says whether it is told where sessions live, `postgres` whether that is a server that the files bring."""
 
     name: str
     image: str
@@ -86,6 +87,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     flags: list[str]
     hosts: list[str] | None
     db: bool
+    postgres: bool
 
 
 class Own(Struct, frozen=True):
@@ -109,6 +111,10 @@ class _Named(Models):
 
 def plan(wanted: Wanted) -> Plan:
     """ConfigError for what could not run, or would run open to everybody."""
+    if wanted.postgres and wanted.kind != "compose":
+        raise ConfigError(
+            "--postgres is for compose; elsewhere name your server with --secret POLYPORT_DB --extra postgres"
+        )
     here = Path.cwd()
     found = load(wanted.agents)
     named = _Named()
@@ -142,6 +148,7 @@ def plan(wanted: Wanted) -> Plan:
         flags=[*_access(wanted, own.asks), *(f"--{protocol}" for protocol in wanted.protocols)],
         hosts=None if own.guards else [name, *wanted.allowed_hosts],
         db=not isinstance(found, App),
+        postgres=wanted.postgres,
     )
 
 
@@ -152,7 +159,11 @@ def _settings(app: App, wanted: Wanted) -> Own:
     guards = not guard.is_open or type(guard) is not Guard
     refused = [
         flag
-        for flag, given in (("--with", wanted.protocols), ("--allowed-hosts", guards and wanted.allowed_hosts))
+        for flag, given in (
+            ("--with", wanted.protocols),
+            ("--postgres", wanted.postgres),
+            ("--allowed-hosts", guards and wanted.allowed_hosts),
+        )
         if given
     ]
     if refused:
@@ -172,6 +183,7 @@ def _extras(wanted: Wanted, found: object, trees: Mapping[str, AgentTree], model
     flags = {f"--{protocol}" for protocol in wanted.protocols}
     served = served_by(found.asgi.routes) if isinstance(found, App) else [k for k in KNOWN if k.flag in flags]
     extras = {known.extra for known in served} | {_word(extra, "--extra") for extra in wanted.extra}
+    extras |= {"postgres"} if wanted.postgres else set()
     extras |= {extra for name in models for pattern, _, extra in MODELS if re.fullmatch(pattern, name)}
     agents = [agent for tree in trees.values() for agent in tree.agents()]
     tools = [tool for tree in trees.values() for bound in tree.bounds() for tool in bound.tools]

@@ -67,6 +67,10 @@ def _next(kind: str, made: Plan) -> list[str]:
         if f"keys-env:{name}" in made.flags:
             lines.append("polyport auth key --user YOU     # prints a key, and the line that is the value of the next")
         lines.append(f"export {name}=...")
+    if made.postgres:
+        lines.append(
+            "export POSTGRES_PASSWORD=$(python3 -c 'import secrets; print(secrets.token_hex(16))')   # keep it, too"
+        )
     url = f"http://127.0.0.1:{files.PORT}"
     variables = " ".join(f"-e {name}" for name in made.secrets)
     if kind == "docker":
