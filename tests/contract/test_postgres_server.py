@@ -107,7 +107,8 @@ class TestData:
 
         assert await read(5) == ([str(n) for n in range(195, 200)], 5)
         assert await read(3) == ([str(n) for n in range(197, 200)], 0)
-        assert (await read())[1] == 200
+        assert (await store.get(KEY, recent=1 << 70, after=0.0)).events[0].text == "0"
+        assert (await read(1 << 70))[1] == 200
         assert (await read())[1] == (await read(150))[1] == 0
         session = await other.get(KEY)
         await other.append(session, note("theirs"))

@@ -170,7 +170,7 @@ class PostgresSessions:
 
     async def _row(self, key: SessionKey, limit: int | None, after: float | None, above: int) -> Any:
         """The session, with the JSON of its newest `limit` events at or after a time and behind `above`, newest first."""
-        row = await self.database.read(lambda con: con.fetchrow(_GET, *key, after, limit, above))
+        row = await self.database.read(lambda con: con.fetchrow(_GET, *key, after, _limit(limit), above))
         if row is None:
             self._cache.drop(key)
             raise NotFound(f"there is no {key}")
@@ -178,7 +178,7 @@ class PostgresSessions:
 
     async def list(self, app: str, user: str = "", *, page_size: int = 0, page_token: str = "") -> SessionPage:
         start = rules.page_start(app, user, page_size, page_token) or (None, "", "")
-        limit = page_size + 1 if page_size else None
+        limit = _limit(page_size + 1 if page_size else None)
         sql = _LIST_OF_USER if user else _LIST
         rows = await self.database.read(lambda con: con.fetch(sql, app, user, *start, limit))
         more = bool(page_size) and len(rows) > page_size
@@ -308,6 +308,11 @@ def _outcome(key: SessionKey, row: Any) -> _Appended | Exception:
     if status == TAKEN_OVER:
         return Superseded(f"a newer run has taken over {key}")
     return Conflict(f"{key} was changed by somebody else since it was read")
+
+
+def _limit(wanted: int | None) -> int | None:
+    """A number that PostgreSQL takes."""
+    return None if wanted is None else min(wanted, 1 << 62)
 
 
 def _run(invocation_id: str) -> str:

@@ -26,10 +26,10 @@ INSERT INTO polyport_artifacts (app, user_id, session, name, version, created_at
     SELECT $1, $2, $3, $4, next.last, $5, $6, $7, $8 FROM next RETURNING version
 """
 _LOAD = (
-    f"SELECT about, data FROM polyport_artifacts WHERE {_PLACE} AND ($5 = 0 OR version = $5)"
+    f"SELECT about, data FROM polyport_artifacts WHERE {_PLACE} AND ($5::bigint = 0 OR version = $5)"
     " ORDER BY version DESC LIMIT 1"
 )
-_DELETE = f"DELETE FROM polyport_artifacts WHERE {_PLACE} AND ($5 = 0 OR version = $5)"
+_DELETE = f"DELETE FROM polyport_artifacts WHERE {_PLACE} AND ($5::bigint = 0 OR version = $5)"
 _NAMES = (
     "SELECT name FROM polyport_artifact_names AS n WHERE app = $1 AND user_id = $2 AND session IN ($3, '')"
     " AND EXISTS (SELECT FROM polyport_artifacts AS a WHERE (a.app, a.user_id, a.session, a.name)"
