@@ -9,6 +9,7 @@ from urllib.parse import quote
 from polyport.app import App
 from polyport.cli.served import served_by
 from polyport.stores.memory import MemorySessions
+from polyport.stores.open import shown_url
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -22,7 +23,7 @@ def banner(app: App, host: str, port: int, db: str | None, prefixes: Sequence[st
     served = served_by(app.asgi.routes)
     rest = any(known.flag == "--rest" for known in served)
     also = f" (and below {', '.join(other or '/' for other in others)})" if others else ""
-    kept = db or f"in the App's own {type(app.stores.sessions).__name__}"
+    kept = shown_url(db) if db else f"in the App's own {type(app.stores.sessions).__name__}"
     if isinstance(app.stores.sessions, MemorySessions):
         kept = "in memory: gone when the server stops (keep them with --db sqlite:///data.db)"
     lines = [("for people", f"{local}/docs")] if rest else []

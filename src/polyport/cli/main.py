@@ -73,7 +73,11 @@ def main() -> None:
 @click.argument("agent")
 @click.option("--once", metavar="QUESTION", help="Ask one question, print the answer, end.")
 @click.option("--json", "as_json", is_flag=True, help="Print every event as one line of JSON instead of text.")
-@click.option("--db", metavar="URL", help="Keep sessions here, such as sqlite:///chat.db. Default: in memory.")
+@click.option(
+    "--db",
+    metavar="URL",
+    help="Keep sessions here: sqlite:///chat.db or postgresql://user@host/database. Default: in memory.",
+)
 @click.option("--session", metavar="ID", default="", help="Go on with this session (or start it). Default: a new one.")
 @click.option("--user", metavar="ID", default="user", show_default=True, help="Who is talking.")
 @click.option("--app", metavar="NAME", default="", help="Which one to talk to, if AGENT gives several.")

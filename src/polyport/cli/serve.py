@@ -145,7 +145,8 @@ def _serve(options: ServeOptions) -> int:
     app = build(options)  # a mistake shows here, once, and not in every worker
     if options.workers > 1 and isinstance(app.stores.sessions, MemorySessions):
         raise ConfigError(
-            "--workers needs sessions that all processes share: add --db sqlite:///data.db (an App of yours: stores=)"
+            "--workers needs sessions that all processes share: add --db sqlite:///data.db or postgresql://... (an App of "
+            "yours: stores=)"
         )
     check_open(app, options.host, options.insecure)
     listener = listen(options.host, options.port)  # so does a port in use

@@ -104,7 +104,11 @@ log = about("Logs, on standard error")
     help="Pages that may call (CORS), as https://host (repeatable).",
 )
 @browser("--trusted-proxy", is_flag=True, help="Believe X-Forwarded-Host, -Proto and -Prefix of the proxy in front.")
-@session("--db", metavar="URL", help="Where sessions live, such as sqlite:///data.db. Default: in memory.")
+@session(
+    "--db",
+    metavar="URL",
+    help="Where sessions live: sqlite:///data.db or postgresql://user@host/database. Default: in memory.",
+)
 @session(
     "--on-busy",
     type=click.Choice(["queue", "reject", "interrupt"]),
