@@ -131,8 +131,8 @@ class Prompt:
         new = list(events)
         self._events += new
         if self._window is not None:
-            said = [e for e in new if not e.partial and self._visible(e) and opens_turn(e)]
-            self._turn = said[-1] if said else self._turn
+            said = (e for e in reversed(new) if not e.partial and self._visible(e) and opens_turn(e))
+            self._turn = next(said, self._turn)
             return
         for event in new:
             if event.actions.compaction is not None:
