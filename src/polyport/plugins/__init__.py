@@ -1,23 +1,32 @@
 """Plugins that come with Polyport, for `App(plugins=[...])`. Each is a `polyport.Plugin`; write your own in the same way.
 
-Peers of agents, models, tools and stores: they know the ports and the engine, and nothing of a protocol.
+Peers of agents, models, tools and stores: they know the ports and the engine, and nothing of a protocol. They are loaded on
+first touch; `__init__.pyi` tells type checkers the same.
 """
 
-from polyport.plugins.call_modifier import CallModifierPlugin
-from polyport.plugins.logging import LoggingPlugin
-from polyport.plugins.record_replay import RecordReplay
-from polyport.plugins.recording import ReplayMismatch
-from polyport.plugins.retry_reflect import RetryReflectPlugin
-from polyport.plugins.usage import Price, RunUsage, UsagePlugin, UsageTotals
+from importlib import import_module
+from typing import Any
 
-__all__ = [
-    "CallModifierPlugin",
-    "LoggingPlugin",
-    "Price",
-    "RecordReplay",
-    "ReplayMismatch",
-    "RetryReflectPlugin",
-    "RunUsage",
-    "UsagePlugin",
-    "UsageTotals",
-]
+_HOMES = {
+    "CallModifierPlugin": "call_modifier",
+    "LoggingPlugin": "logging",
+    "Price": "usage",
+    "RecordReplay": "record_replay",
+    "ReplayMismatch": "recording",
+    "RetryReflectPlugin": "retry_reflect",
+    "RunUsage": "usage",
+    "UsagePlugin": "usage",
+    "UsageTotals": "usage",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'polyport.plugins' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"polyport.plugins.{home}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

@@ -1,0 +1,9 @@
+from polyport.plugins.call_modifier import CallModifierPlugin as CallModifierPlugin
+from polyport.plugins.logging import LoggingPlugin as LoggingPlugin
+from polyport.plugins.record_replay import RecordReplay as RecordReplay
+from polyport.plugins.recording import ReplayMismatch as ReplayMismatch
+from polyport.plugins.retry_reflect import RetryReflectPlugin as RetryReflectPlugin
+from polyport.plugins.usage import Price as Price
+from polyport.plugins.usage import RunUsage as RunUsage
+from polyport.plugins.usage import UsagePlugin as UsagePlugin
+from polyport.plugins.usage import UsageTotals as UsageTotals
