@@ -27,6 +27,7 @@ async function answer(body, response) {
     const base = {id: `chatcmpl-${Date.now()}`, created: Math.floor(Date.now() / 1000), model: "smollm2-135m"};
     const write = (choices, more) => response.write(`data: ${JSON.stringify({...base, object: "chat.completion.chunk", choices, ...more})}\n\n`);
     if (body.stream) response.writeHead(200, {"content-type": "text/event-stream"});
+    await sequence.clearHistory(); // else what is left of earlier questions decides the last digits of this one
     const before = sequence.tokenMeter.getState();
     const chat = new LlamaChat({contextSequence: sequence, autoDisposeSequence: false});
     const abort = new AbortController();
