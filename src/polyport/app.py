@@ -130,7 +130,15 @@ class App:
         return routes
 
     def _mount(self, protocol: Mountable, seams: Seams) -> list[Route]:
-        parts = Parts(self.runs, self.trees, self.limits, seams, guard=lambda: self.asgi.guard, plugins=self.plugins)
+        parts = Parts(
+            self.runs,
+            self.trees,
+            self.limits,
+            seams,
+            guard=lambda: self.asgi.guard,
+            plugins=self.plugins,
+            peers=self.runs.peers,
+        )
         mounted = protocol.mount(parts)
         self._around.append(mounted.around)
         self._beside.append(mounted.beside)

@@ -375,7 +375,7 @@ async def test_core_3_12_a_shutdown_does_not_wait_longer_than_it_may(serve: Serv
         async with serve(agent, compaction=config, limits=Limits(shutdown_s=0)) as talk:
             events = await talk.run("q1")
             await slow.begun.wait()
-            run = talk.server.runs.get(events[0]["invocationId"])
+            run = await talk.server.runs.get(events[0]["invocationId"])
     assert slow.stopped
     assert run is not None and run.outcome is not None and run.outcome.status == "finished"
 

@@ -273,7 +273,7 @@ async def test_a_trace_follows_a_run_that_is_detached():
         headers = {"traceparent": f"00-{'ab' * 16}-{'cd' * 8}-01"}
         response = await talk.client.post("/run?detach=true", json=talk.body(), headers=headers)
         assert response.status in (200, 202), response.text
-        run = talk.server.runs.get(response.json()["invocationId"])
+        run = await talk.server.runs.get(response.json()["invocationId"])
         assert run is not None
         await run.wait()
         assert telemetry.span("invoke_agent top").parent is not None

@@ -286,7 +286,7 @@ async def test_rest_73_each_frame_is_the_json_of_one_event_and_a_newline():
         assert base64.b64decode(events[2]["content"]["parts"][0]["inlineData"]["data"]) == PCM
         assert events[4]["usageMetadata"] == {"totalTokenCount": 3}
         assert len({e["invocationId"] for e in events}) == 1
-        run = stage.talk.server.runs.get(events[0]["invocationId"])
+        run = await stage.talk.server.runs.get(events[0]["invocationId"])
         assert run is not None
         assert (run.offset, run.kept) == (5, 0), "what was sent is not kept in memory"
 

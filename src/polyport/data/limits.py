@@ -57,6 +57,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     on_busy: Literal["queue", "reject", "interrupt"] = "queue"
     """What a message to a session with an active run does: wait its turn, be refused (409), or stop the active run and take
     its place."""
+    max_takeovers: int = 3
+    """How many processes a run may outlive, one after the other, before it is given up (only in a cluster)."""
     queue_length: int = 32
     """Messages that may wait for one busy session; more is 429."""
     queue_wait_s: float = 120.0

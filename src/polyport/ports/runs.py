@@ -138,10 +138,12 @@ class Runs(Protocol):
         """Call `tell` with every run that has ended here, from now on. It must not wait and not raise."""
         ...
 
-    def get(self, run_id: str) -> Run | None: ...
+    async def get(self, run_id: str) -> Run | None:
+        """A run that is alive, here or in another process, or whose feed is still kept."""
+        ...
 
     def busy(self, key: SessionKey) -> bool:
-        """Whether a run on this session has to wait for another one, so that `start` may take long."""
+        """Whether a run on this session may have to wait for another one, so that `start` may take long."""
         ...
 
     def can_go_on(self, session: Session, run_id: str) -> bool:

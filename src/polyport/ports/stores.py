@@ -70,6 +70,10 @@ class SessionStore(Protocol):
         """
         ...
 
+    async def claim(self, key: SessionKey) -> None:
+        """Raise the fence: no run that has the session now can write any more, each is Superseded. NotFound."""
+        ...
+
     async def find_run(self, invocation_id: str) -> SessionKey | None:
         """The session that holds events of this run, or None."""
         ...

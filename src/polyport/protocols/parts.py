@@ -9,11 +9,13 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from polyport.data.limits import Limits
 from polyport.engine.tree import AgentTree
+from polyport.ports.peers import Peers
 from polyport.ports.plugin import Plugin
 from polyport.ports.runs import Runs
 from polyport.protocols.guard import Guard
 from polyport.protocols.host import Watch
 from polyport.protocols.routes import Route
+from polyport.runs.alone import Alone
 from polyport.seams import Seams
 
 
@@ -27,6 +29,7 @@ class Parts(NamedTuple):
     seams: Seams
     guard: Callable[[], Guard]
     plugins: Sequence[Plugin] = ()
+    peers: Peers = Alone()
 
 
 class Mounted(Protocol):

@@ -1,7 +1,8 @@
 """Runs of one process: start, follow, cancel, resume, drain (DESIGN sections 3.4 and 5).
 
 Every run is a task of the one task group that `serving` holds (concurrency place 1), not of the request that asked for it.
-One run at a time per session; what happens to a second one is `on_busy`. Every end has a reason.
+One run at a time per session, in all processes together (`peers`); what happens to a second one is `on_busy`. Every end has
+a reason.
 """
 
 import asyncio
@@ -15,28 +16,26 @@ import anyio
 import anyio.abc
 from msgspec import structs
 
-from polyport.data.content import Content
 from polyport.data.event import Event
 from polyport.data.limits import Limits
 from polyport.data.run import RunOutcome, RunRequest
 from polyport.data.session import Session, SessionKey
-from polyport.engine.flow import more_follows
-from polyport.engine.replies import check_awaited, check_replies
-from polyport.engine.resume import shown, unfinished
 from polyport.engine.runner import Engine
-from polyport.errors import Conflict, LimitExceeded, NotFound, PolyportError, TimedOut, Unavailable
+from polyport.errors import AgentError, Conflict, LimitExceeded, NotFound, PolyportError, TimedOut, Unavailable
 from polyport.ports.agent import Agent
+from polyport.ports.peers import Peers, Ticket
 from polyport.ports.runs import Run, Sink
 from polyport.ports.stores import Stores
+from polyport.runs.admission import INTERRUPTED, Admission, check_told, events_of, has_begun
+from polyport.runs.alone import Alone
 from polyport.runs.inbox import Inbox
 from polyport.runs.run import LiveRun
 from polyport.runs.sessions import Turnstile
-from polyport.tools.json_schema import check
 
 log = logging.getLogger("polyport.runs")
 
-INTERRUPTED = "interrupted by a newer message"
 SHUTTING_DOWN = "the server is shutting down"
+GONE = "the process that carried it out is gone"
 FOREVER_S = 10 * 365 * 86400.0
 """The longest timer that is set; event loops refuse infinite ones."""
 
@@ -44,8 +43,9 @@ FOREVER_S = 10 * 365 * 86400.0
 class Coordinator:
     """Runs for one app: `engines` maps app names to what runs them. Use inside `async with coordinator.serving()`."""
 
-    def __init__(self, engines: dict[str, Engine], stores: Stores, limits: Limits) -> None:
+    def __init__(self, engines: dict[str, Engine], stores: Stores, limits: Limits, peers: Peers | None = None) -> None:
         self._engines = dict(sorted(engines.items()))
+        self.peers: Peers = peers or Alone()
         self.stores = stores
         self.limits = limits
         self.agents: dict[str, Agent] = {name: engine.tree.root for name, engine in self._engines.items()}
@@ -53,6 +53,7 @@ class Coordinator:
         self._ended: OrderedDict[str, LiveRun] = OrderedDict()
         self._ended_items = 0
         self._turns = Turnstile(limits.queue_length, limits.queue_wait_s)
+        self._admission = Admission(self._engines, stores, limits, self.peers, self._live)
         self._group: anyio.abc.TaskGroup | None = None
         self._closing = False
         self._tell: list[Callable[[Run], None]] = []
@@ -67,14 +68,16 @@ class Coordinator:
             async with anyio.create_task_group() as group:
                 self._group, self._closing = group, False
                 try:
-                    yield
+                    async with self.peers.serving(self._take):
+                        try:
+                            yield
+                        finally:
+                            with anyio.CancelScope(shield=True):
+                                await self.drain(grace_s)
                 except anyio.get_cancelled_exc_class():
                     raise
                 except BaseException as error:  # noqa: BLE001  raised below, for it should leave as it is, not in a group
                     raised = error
-                finally:
-                    with anyio.CancelScope(shield=True):
-                        await self.drain(grace_s)
         finally:
             self._group = None
         if raised is not None:
@@ -109,42 +112,79 @@ class Coordinator:
         """See ports.runs.Runs.on_end."""
         self._tell.append(tell)
 
-    async def start(self, request: RunRequest, *, attached: bool = False, sinks: Sequence[Sink] = ()) -> LiveRun:
+    async def start(self, request: RunRequest, *, attached: bool = False, sinks: Sequence[Sink] = ()) -> Run:
         """See ports.runs.Runs.start."""
         group = self._open_group()
-        if len(self._live) >= self.limits.max_runs:
+        if len(self._live) + self.peers.handed_out >= self.limits.max_runs:
             raise LimitExceeded(f"{self.limits.max_runs} runs are active (max_runs); try again later", 1.0)
         key = request.key
         active = self._turns.holder(key)
         if active is not None:
-            await self._check_answers(request)  # a second answer must not stop the run that carries the first one out
+            # a second answer must not stop the run that carries the first one out
+            await self._admission.check_answers(request)
             await self._make_way(key)
         else:
-            self._check_user(key.user)  # before a session is made for a run that cannot be
+            self._admission.check_user(key.user)  # before a session is made for a run that cannot be
         await self._turns.enter(key)
         try:
-            self._open_group()
-            session = await self._load(request)
-            engine = self._engines.get(key.app)
-            if engine is None:
-                raise NotFound(f"failed to load agent: there is no app {key.app!r}; see /list-apps")
-            run_id = self._run_id(request, session, engine)
-            self._check_user(key.user)
-            goes_on = request.message is None or bool(request.message.responses)
-            base = sum(e.invocation_id == run_id and shown(e) for e in session.events) if goes_on else 0
-            run = LiveRun(run_id, key, attached, self.limits.feed_items, base)
-            if request.config.live is not None:
-                run.inbox = Inbox(request.config.live, self.limits.live_queue_bytes)
-                run.check = partial(_check_told, engine, session)
+            ticket = await self._admission.claim(request, kept=bool(sinks))
+            try:
+                self._open_group()
+                engine, session, ticket = await self._admission.admit(request, ticket)
+                if not sinks and self.peers.hands_out(request):
+                    run = await self.peers.hand_out(ticket, attached)
+                    self._turns.leave(key)
+                    return run
+            except BaseException:
+                await self.peers.release(ticket)
+                raise
         except BaseException:
             self._turns.leave(key)
             raise
-        self._live[run_id] = run
-        self._turns.hold(key, run_id)
-        run.task = group.start_soon(self._body, run, engine, request, session, sinks)
+        past = events_of(session, ticket.run_id) if request.message is None or request.message.responses else []
+        run = LiveRun(ticket.run_id, key, attached, self.limits.feed_items, len(past))
+        if request.config.live is not None:
+            run.inbox = Inbox(request.config.live, self.limits.live_queue_bytes)
+            run.check = partial(check_told, engine, session)
+        self._live[run.id] = run
+        self._turns.hold(key, run.id)
+        run.task = group.start_soon(self._body, run, engine, request, session, sinks, ticket)
+        self.peers.share(run, ticket, past[ticket.base :], run.cancel)
         if self.limits.on_busy == "interrupt" and self._turns.waiting(key):
             run.cancel(INTERRUPTED)  # a still newer message came while this one was being taken in
         return run
+
+    async def _take(self, ticket: Ticket) -> None:
+        """Go on with the run of a process that is gone (ports.peers.Take). What that one has not stored is not true, and from
+        now on it cannot be."""
+        request, run_id = ticket.request, ticket.run_id
+        key = request.key
+        try:
+            await self.stores.sessions.claim(key)
+            session = await self.stores.sessions.get(key)
+        except NotFound:
+            session = Session(key=key)
+        if ticket.kept or request.config.live is not None:
+            return await self._give_up(ticket, session, RunOutcome(status="cancelled", reason=GONE))
+        if ticket.taken > self.limits.max_takeovers:
+            reason = f"the run was stopped: {ticket.taken} processes were lost while they carried it out"
+            return await self._give_up(
+                ticket, session, RunOutcome(status="failed", error=AgentError(reason), reason=reason)
+            )
+        if has_begun(session, run_id, request.message):
+            if not self.can_go_on(session, run_id):
+                return await self._give_up(ticket, session, RunOutcome(status="finished"))
+            request = structs.replace(request, message=None, invocation_id=run_id, state_delta={}, create_session=False)
+        await self.start(request)
+
+    async def _give_up(self, ticket: Ticket, session: Session, outcome: RunOutcome) -> None:
+        """Show what is left to be shown of a run, and how it ended."""
+        past = events_of(session, ticket.run_id)
+        run = LiveRun(ticket.run_id, ticket.request.key, False, self.limits.feed_items, len(past))
+        self.peers.share(run, ticket, past[ticket.base :], lambda reason: None)
+        await self.peers.ended(run, outcome)
+        run.finish(outcome)
+        await self.peers.release(ticket)
 
     def _open_group(self) -> anyio.abc.TaskGroup:
         if self._group is None:
@@ -156,18 +196,6 @@ class Coordinator:
             raise Unavailable("the server is shutting down")
         return self._group
 
-    def _check_user(self, user: str) -> None:
-        limit = self.limits.user_runs
-        if limit and sum(run.key.user == user for run in self._live.values()) >= limit:
-            raise LimitExceeded(f"{limit} of your runs are active (user_runs); wait for one, or cancel it", 1.0)
-
-    async def _check_answers(self, request: RunRequest) -> None:
-        """Refuse a message with answers that must not be acted on, as things are now."""
-        engine = self._engines.get(request.key.app)
-        if engine is not None and request.message is not None and request.message.responses:
-            session = await self.stores.sessions.get(request.key)
-            _check_replies(engine, session, request.message)
-
     async def _make_way(self, key: SessionKey) -> None:
         """Deal with the active run of a session by the policy, before waiting for its end. One that has ended, and only stores
         a summary, is waited for in any case."""
@@ -178,57 +206,18 @@ class Coordinator:
         if self.limits.on_busy == "interrupt" and run is not None:
             run.cancel(INTERRUPTED)
 
-    async def _load(self, request: RunRequest) -> Session:
-        sessions = self.stores.sessions
-        key = request.key
-        try:
-            return await sessions.get(key)
-        except NotFound:
-            if not request.create_session:
-                raise
-        try:
-            return await sessions.create(key.app, key.user, key.id)
-        except Conflict:  # somebody else made it in this moment
-            return await sessions.get(key)
-
-    def _run_id(self, request: RunRequest, session: Session, engine: Engine) -> str:
-        """A new invocation id, or the one that the message answers or resumes (spec core 2.2.4)."""
-        if request.message is None and request.config.live is None:
-            return self._resumable(request.invocation_id, session, engine)
-        if request.message is not None and request.message.responses:
-            _check_replies(engine, session, request.message)
-            wanted = {r.id for r in request.message.responses if r.id}
-            for event in reversed(session.events):
-                if event.author != "user" and any(call.id in wanted for call in event.calls):
-                    return event.invocation_id if event.invocation_id not in self._live else self._new_id(engine)
-        return self._new_id(engine)
-
-    @staticmethod
-    def _new_id(engine: Engine) -> str:
-        return "e-" + engine.seams.new_id()
-
     def busy(self, key: SessionKey) -> bool:
         """See ports.runs.Runs.busy."""
-        return self._turns.holder(key) is not None
-
-    def can_go_on(self, session: Session, run_id: str) -> bool:
-        """See ports.runs.Runs.can_go_on."""
-        engine = self._engines.get(session.key.app)
-        if engine is None or run_id in self._live:
-            return False
-        return unfinished(session.events, run_id) or more_follows(engine.tree, session.events, run_id)
-
-    def _resumable(self, invocation_id: str, session: Session, engine: Engine) -> str:
-        if invocation_id in self._live:
-            raise Conflict(f"run {invocation_id!r} is active; follow it at /runs/{invocation_id}/events")
-        if not any(e.invocation_id == invocation_id for e in session.events):
-            raise NotFound(f"{session.key} has no run {invocation_id!r} to go on with")
-        if not self.can_go_on(session, invocation_id):
-            raise Conflict(f"run {invocation_id!r} has ended or waits for an answer; there is nothing to resume")
-        return invocation_id
+        return self._turns.holder(key) is not None or bool(self.peers.name)
 
     async def _body(
-        self, run: LiveRun, engine: Engine, request: RunRequest, session: Session, sinks: Sequence[Sink]
+        self,
+        run: LiveRun,
+        engine: Engine,
+        request: RunRequest,
+        session: Session,
+        sinks: Sequence[Sink],
+        ticket: Ticket,
     ) -> None:
         """One run's task. What ended the run is its outcome; only cancellation is raised."""
         outcome: RunOutcome | None = None
@@ -241,6 +230,7 @@ class Coordinator:
             if run.inbox is not None and self._closing and outcome.status == "finished":
                 outcome = RunOutcome(status="cancelled", reason=SHUTTING_DOWN)
             if engine.compaction is not None and outcome.error is None:
+                await self.peers.ended(run, outcome)
                 run.finish(outcome)  # its followers need not wait; the session is the run's until the summary is stored
                 await engine.compaction.compact(session, self.stores.sessions, engine.seams, run.id)
         except anyio.get_cancelled_exc_class():
@@ -254,12 +244,16 @@ class Coordinator:
             if reason == INTERRUPTED:
                 with anyio.CancelScope(shield=True):
                     await self._mark_interrupted(run, engine, session)
+            if reason == SHUTTING_DOWN and not ticket.kept:
+                await self.peers.hand_over(run)
             raise
         finally:
             timer.cancel()
             assert outcome is not None
+            await self.peers.ended(run, outcome)
             run.finish(outcome)
             del self._live[run.id]
+            await self.peers.release(ticket)
             self._turns.leave(run.key)
             self._keep(run)
             for tell in self._tell:
@@ -321,26 +315,21 @@ class Coordinator:
             _, old = self._ended.popitem(last=False)
             self._ended_items -= old.kept
 
-    def get(self, run_id: str) -> LiveRun | None:
-        """A run that is alive or whose feed is still kept."""
-        return self._live.get(run_id) or self._ended.get(run_id)
+    async def get(self, run_id: str) -> Run | None:
+        """See ports.runs.Runs.get."""
+        return self._live.get(run_id) or await self.peers.find(run_id) or self._ended.get(run_id)
+
+    def can_go_on(self, session: Session, run_id: str) -> bool:
+        """See ports.runs.Runs.can_go_on."""
+        return self._admission.can_go_on(session, run_id)
 
     async def cancel(self, run_id: str, reason: str) -> bool:
         """See ports.runs.Runs.cancel."""
         run = self._live.get(run_id)
-        if run is None or run.outcome is not None:
+        if run is None:
+            return await self.peers.cancel(run_id, reason)
+        if run.outcome is not None:
             return False
         run.cancel(reason)
         await run.wait()
         return True
-
-
-def _check_replies(engine: Engine, session: Session, message: Content) -> None:
-    """See engine.replies.check_replies."""
-    check_replies(engine.tree, session, message, engine.secret, check)
-
-
-def _check_told(engine: Engine, session: Session, message: Content) -> None:
-    """The same, of what a live client says."""
-    _check_replies(engine, session, message)
-    check_awaited(session, message)

@@ -132,6 +132,10 @@ class MemorySessions:
             rules.took_in(session, event, stored, at=row.updated_at, fence=row_fence)
         return stored
 
+    async def claim(self, key: SessionKey) -> None:
+        with self._lock:
+            self._row(key).fence += 1
+
     async def find_run(self, invocation_id: str) -> SessionKey | None:
         if not invocation_id:
             return None

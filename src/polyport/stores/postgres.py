@@ -214,6 +214,11 @@ class PostgresSessions:
             await self._batches().do(write, took_in)
         return stored
 
+    async def claim(self, key: SessionKey) -> None:
+        sql = "UPDATE polyport_sessions SET fence = fence + 1 WHERE app = $1 AND user_id = $2 AND id = $3"
+        if await self.database.write(lambda con: con.execute(sql, *key)) == "UPDATE 0":
+            raise NotFound(f"there is no {key}")
+
     async def find_run(self, invocation_id: str) -> SessionKey | None:
         sql = (
             "SELECT s.app, s.user_id, s.id FROM polyport_events AS e JOIN polyport_sessions AS s USING (sid)"

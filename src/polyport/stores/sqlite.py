@@ -131,6 +131,9 @@ class SqliteSessions:
         await self._writer.do(lambda con: rows.append(con, write), took_in)
         return stored
 
+    async def claim(self, key: SessionKey) -> None:
+        await self._writer.do(lambda con: rows.claim(con, key))
+
     async def find_run(self, invocation_id: str) -> SessionKey | None:
         return await self._reader.do(lambda con: rows.find_run(con, invocation_id))
 

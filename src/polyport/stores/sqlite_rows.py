@@ -136,6 +136,13 @@ def append(con: Connection, write: Write) -> Appended:
     return appended
 
 
+def claim(con: Connection, key: SessionKey) -> None:
+    """Raise the fence of a session. NotFound."""
+    sql = "UPDATE sessions SET fence = fence + 1 WHERE app = ? AND user = ? AND id = ? RETURNING sid"
+    if con.execute(sql, tuple(key)).get is None:
+        raise NotFound(f"there is no {key}")
+
+
 def _refusal(con: Connection, write: Write) -> Exception:
     head = find(con, write.key)
     if head is None:

@@ -328,6 +328,18 @@ class SessionsWriters(Suite):
         await store.append(read, note("in time", x=1), strict=True)
         assert (await store.get(KEY)).revision == read.revision
 
+    async def test_T107_a_claim_from_outside_supersedes_the_run_that_has_the_session(self, store: SessionStore) -> None:
+        made = await store.create(*KEY)
+        await store.append(made, note("one"), claim=True)
+        await store.claim(KEY)
+        with pytest.raises(Superseded):
+            await store.append(made, note("two"))
+        newer = await store.get(KEY)
+        await store.append(newer, note("three"))
+        assert [event.text for event in (await store.get(KEY)).events] == ["one", "three"]
+        with pytest.raises(NotFound):
+            await store.claim(SessionKey("app", "ann", "another"))
+
     async def test_FR_059_a_second_claim_supersedes_the_first(self, store: SessionStore) -> None:
         first = await store.create(*KEY)
         second = await store.get(KEY)

@@ -164,7 +164,7 @@ class RunRoutes:
         request.run_id = run_id
         offset, stored, base = _cursor(request.header("last-event-id") or request.query_text("after"))
         key = await self._own_run(request)
-        run = self._runs.get(run_id)
+        run = await self._runs.get(run_id)
         if run is not None and run.base == base:
             return await self._stream(request, send, run, min(offset, run.offset), ids=True)
         session = await self._runs.stores.sessions.get(key)
@@ -183,7 +183,7 @@ class RunRoutes:
         """The session of the run that the path names. NotFound also for a run of somebody else, who alone needs to know that
         it is there."""
         run_id = request.params["run"]
-        run = self._runs.get(run_id)
+        run = await self._runs.get(run_id)
         key = run.key if run is not None else await self._runs.stores.sessions.find_run(run_id)
         try:
             if key is not None:
@@ -198,7 +198,7 @@ class RunRoutes:
         which only the stored events are left, `stopped` when it may be resumed (POST /run with its id), else `ended`."""
         run_id = request.params["run"]
         key = await self._own_run(request)
-        run = self._runs.get(run_id)
+        run = await self._runs.get(run_id)
         if run is None:
             session = await self._runs.stores.sessions.get(key)
             status = "stopped" if self._runs.can_go_on(session, run_id) else "ended"

@@ -248,7 +248,7 @@ class Deliveries:
         with suppress(NotFound):
             session = await self._runs.stores.sessions.get(key)
             run_id = next((e.invocation_id for e in reversed(session.events) if e.invocation_id), "")
-            live = self._runs.get(run_id)
+            live = await self._runs.get(run_id)
             if live is not None and live.outcome is None:
                 return live
             if run_id and not self._runs.can_go_on(session, run_id):
