@@ -33,7 +33,8 @@ from polyport.protocols.a2a.answers import answered, asked_again, content_of
 from polyport.protocols.a2a.calls import CallContext
 from polyport.protocols.a2a.projection import Place, Projector
 from polyport.protocols.a2a.settings import Execution, ExecutorConfig, TaskRejected
-from polyport.protocols.a2a.tasks import LiveTask, NewStatus, Past, StateChanged, Turn
+from polyport.protocols.a2a.tasks import LiveTask, NewStatus, StateChanged
+from polyport.protocols.a2a.turns import Past, Turn
 from polyport.protocols.parts import Parts
 from polyport.wire import a2a_translate as translate
 from polyport.wire.a2a import INTERRUPTED, Message, TaskArtifactUpdateEvent, TaskState

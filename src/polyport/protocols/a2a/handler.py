@@ -22,7 +22,8 @@ from polyport.protocols.a2a.intake import Intake
 from polyport.protocols.a2a.registry import Tasks, task_not_found
 from polyport.protocols.a2a.settings import A2aSettings, ExecutorConfig
 from polyport.protocols.a2a.streams import Following, OneMessage
-from polyport.protocols.a2a.tasks import Backing, LiveTask, NewStatus, StateChanged, Turn
+from polyport.protocols.a2a.tasks import Backing, LiveTask, NewStatus, StateChanged
+from polyport.protocols.a2a.turns import Turn
 from polyport.protocols.parts import Parts
 from polyport.wire.a2a import (
     INTERRUPTED,

@@ -25,7 +25,8 @@ from polyport.protocols.a2a.fold import at_ms, update_of
 from polyport.protocols.a2a.recovery import recovered
 from polyport.protocols.a2a.registry import Tasks
 from polyport.protocols.a2a.settings import A2aSettings
-from polyport.protocols.a2a.tasks import LiveTask, NewStatus, StateChanged, Turn
+from polyport.protocols.a2a.tasks import LiveTask, NewStatus, StateChanged
+from polyport.protocols.a2a.turns import Turn
 from polyport.seams import Seams
 from polyport.wire import a2a_translate as translate
 from polyport.wire.a2a import INTERRUPTED, TERMINAL, Message, Role, SendMessageRequest, Task, TaskState, new_status

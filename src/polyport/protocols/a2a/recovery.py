@@ -17,7 +17,8 @@ from polyport.protocols.a2a.answers import answered, content_of
 from polyport.protocols.a2a.calls import CallContext
 from polyport.protocols.a2a.executor import Executor
 from polyport.protocols.a2a.fold import read_change
-from polyport.protocols.a2a.tasks import LiveTask, NewStatus, Past, Turn
+from polyport.protocols.a2a.tasks import LiveTask, NewStatus
+from polyport.protocols.a2a.turns import Past, Turn
 from polyport.wire.a2a import Message, Role, SendMessageRequest
 
 STOPPED = "the server stopped while it worked on this task"

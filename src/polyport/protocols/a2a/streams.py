@@ -7,7 +7,8 @@ reader goes on are taken in one step, so that nothing is lost or doubled between
 from collections.abc import AsyncGenerator, Sequence
 
 from polyport.protocols.a2a.fold import Update, update_of
-from polyport.protocols.a2a.tasks import LiveTask, Turn
+from polyport.protocols.a2a.tasks import LiveTask
+from polyport.protocols.a2a.turns import Turn
 from polyport.wire.a2a import Message
 
 

@@ -7,25 +7,22 @@ streaming is only shown. The writer never waits for a reader.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import islice
 from typing import NamedTuple, Protocol
 
 import anyio
 from msgspec import Struct, structs
 
-from polyport.data.content import Content
-from polyport.data.event import Event
 from polyport.errors import Conflict, LimitExceeded
-from polyport.ports.runs import Run
 from polyport.ports.tasks import MessageKey, TaskHead, TaskScope, TaskStore, TaskUpdate
-from polyport.protocols.a2a.calls import CallContext, Push
+from polyport.protocols.a2a.calls import Push
 from polyport.protocols.a2a.fold import TaskView, Update, at_ms, changes_of, ms_of, read_change, update_of
+from polyport.protocols.a2a.turns import Turn
 from polyport.seams import Seams
 from polyport.wire.a2a import (
     INTERRUPTED,
     Message,
-    SendMessageRequest,
     TaskArtifactUpdateEvent,
     TaskState,
     TaskStatusUpdateEvent,
@@ -83,70 +80,6 @@ Step = NewStatus | Message | TaskArtifactUpdateEvent
 
 class StateChanged(Conflict):
     """The task is not in a state any more in which this step makes sense."""
-
-
-class Past(NamedTuple):
-    """What a process that died had done for a turn: the run, its events since the user's last word, which of them are in the
-    task already (event id -> artifact id), and whether there is nothing left to do."""
-
-    run_id: str
-    events: Sequence[Event]
-    seen: Mapping[str, str]
-    ended: bool
-
-
-class Turn:
-    """One message and the work that it leads to."""
-
-    __slots__ = (
-        "_over",
-        "begun",
-        "call",
-        "content",
-        "ended_at",
-        "late",
-        "past",
-        "question",
-        "request",
-        "run",
-        "streaming",
-    )
-
-    def __init__(
-        self,
-        call: CallContext,
-        request: SendMessageRequest,
-        *,
-        streaming: bool = False,
-        late: bool = False,
-        question: Message | None = None,
-        content: Content | None = None,
-    ) -> None:
-        self.call = call
-        self.request = request
-        self.streaming = streaming
-        self.late = late
-        """Whether the message came while an earlier one was being worked on."""
-        self.question = question
-        """What the task had asked when the message came."""
-        self.content = content
-        """The message as the agent gets it, if it was looked at already."""
-        self.past: Past | None = None
-        self.begun = False
-        self.run: Run | None = None
-        self.ended_at: int | None = None
-        """The offset of the frame with which the streams of this turn end."""
-        self._over = asyncio.Event()
-
-    def settle(self, offset: int | None) -> None:
-        """Let those go who wait; `offset` None leaves the streams open."""
-        if offset is not None and self.ended_at is None:
-            self.ended_at = offset
-        self._over.set()
-
-    async def over(self) -> None:
-        """Return when the task has ended or asks, as far as this message is concerned."""
-        await self._over.wait()
 
 
 class LiveTask:
