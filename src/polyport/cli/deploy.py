@@ -22,6 +22,12 @@ access = about("Who may call")
 @files("--name", metavar="NAME", default="", help="What everything is called. Default: the name of the first app.")
 @files("--image", metavar="NAME:TAG", default="", help="The image. Default: NAME:1.")
 @files("--postgres", is_flag=True, help="With compose: bring a PostgreSQL, and keep sessions there.")
+@files(
+    "--cluster",
+    is_flag=True,
+    help="With compose or kubernetes: several processes that take requests in, workers that carry runs out, and the "
+    "PostgreSQL and NATS that they share.",
+)
 @image("--include", multiple=True, metavar="PATH", help="A file or folder that the agents need, too (repeatable).")
 @image("--extra", multiple=True, metavar="EXTRA", help="An extra of Polyport that is not found by itself (repeatable).")
 @image(
@@ -52,14 +58,16 @@ def deploy(**words: Any) -> None:
     \b
     KIND is one of
       docker         a Dockerfile, its ignore file, and the versions that are installed here
-      compose        the same, and a compose.yaml
-      kubernetes     the same, and a kubernetes.yaml: StatefulSet, Service, ConfigMap, NetworkPolicy
+      compose        the same, and a compose.yaml; with --cluster PostgreSQL, NATS and workers, too
+      kubernetes     the same, and a kubernetes.yaml: StatefulSet, Service, ConfigMap, NetworkPolicy;
+                     with --cluster Deployments, and PostgreSQL, NATS and workers, too
       agent-engine   the metadata of the methods, which a deployment to Agent Engine registers
 
     Nothing is built, sent or replaced; the next commands are printed. Run it in the folder of the project: images are built
     from there. Keys and other secrets stay in the environment or in a Secret, and never get into a file. Sessions live in
-    SQLite on a volume, in one process; with compose --postgres in a PostgreSQL beside it. One that you have is used with
-    --secret POLYPORT_DB --extra postgres. The files bring no NATS and no replicas.
+    SQLite on a volume, in one process; with --cluster in PostgreSQL, for any number of processes (docs/cluster.md). Servers
+    that you have are used instead of those that the files bring with --secret POLYPORT_DB and --secret POLYPORT_CLUSTER,
+    whose values are their URLs.
 
     Exit codes: 0; 1 on a mistake, or if a file is there already.
     """

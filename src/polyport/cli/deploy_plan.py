@@ -55,6 +55,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     out: str = "deploy"
     force: bool = False
     postgres: bool = False
+    cluster: bool = False
     name: str = ""
     image: str = ""
     include: list[str] = []
@@ -71,7 +72,8 @@ class Wanted(Struct, frozen=True, kw_only=True):
 class Plan(Struct, frozen=True, kw_only=True):
     """`words` are the agents as the server in the image gets them; `copies` the paths below the current folder that it needs,
     `.` for all of it, which then is `folder` there; `hosts` are the names that it answers to, None for an App that says so
-    itself; `db` says whether it is told where sessions live, `postgres` whether that is a server that the files bring."""
+    itself; `db` says whether it is told where sessions live. In a `cluster` some processes take requests in and others carry
+    runs out; `postgres` and `nats` say whether the files bring these servers."""
 
     name: str
     image: str
@@ -87,7 +89,14 @@ class Plan(Struct, frozen=True, kw_only=True):
     flags: list[str]
     hosts: list[str] | None
     db: bool
+    cluster: bool
     postgres: bool
+    nats: bool
+
+    @property
+    def passwords(self) -> list[str]:
+        """The variables with the passwords of the servers that the files bring."""
+        return ["POSTGRES_PASSWORD"] * self.postgres + ["NATS_PASSWORD"] * self.nats
 
 
 class Own(Struct, frozen=True):
@@ -115,6 +124,8 @@ def plan(wanted: Wanted) -> Plan:
         raise ConfigError(
             "--postgres is for compose; elsewhere name your server with --secret POLYPORT_DB --extra postgres"
         )
+    if wanted.cluster and wanted.kind not in ("compose", "kubernetes"):
+        raise ConfigError("--cluster is for compose and kubernetes, which run several containers")
     here = Path.cwd()
     found = load(wanted.agents)
     named = _Named()
@@ -131,6 +142,7 @@ def plan(wanted: Wanted) -> Plan:
         )
     own = _settings(found, wanted) if isinstance(found, App) else Own()
     extras = _extras(wanted, found, trees, models)
+    secrets = _distinct([*_secrets(wanted, models), *map(_variable, [*wanted.secrets, *_of_env_files(places, here)])])
     return Plan(
         name=name,
         image=_word(wanted.image or f"{name}:1", "--image"),
@@ -142,13 +154,13 @@ def plan(wanted: Wanted) -> Plan:
         extras=extras,
         package=_package(wanted.package, here),
         pins=_pins(extras),
-        secrets=_distinct(
-            [*_secrets(wanted, models), *map(_variable, [*wanted.secrets, *_of_env_files(places, here)])]
-        ),
+        secrets=secrets,
         flags=[*_access(wanted, own.asks), *(f"--{protocol}" for protocol in wanted.protocols)],
         hosts=None if own.guards else [name, *wanted.allowed_hosts],
         db=not isinstance(found, App),
-        postgres=wanted.postgres,
+        cluster=wanted.cluster,
+        postgres=(wanted.postgres or wanted.cluster) and "POLYPORT_DB" not in secrets,
+        nats=wanted.cluster and "POLYPORT_CLUSTER" not in secrets,
     )
 
 
@@ -162,6 +174,7 @@ def _settings(app: App, wanted: Wanted) -> Own:
         for flag, given in (
             ("--with", wanted.protocols),
             ("--postgres", wanted.postgres),
+            ("--cluster", wanted.cluster),
             ("--allowed-hosts", guards and wanted.allowed_hosts),
         )
         if given
@@ -183,7 +196,8 @@ def _extras(wanted: Wanted, found: object, trees: Mapping[str, AgentTree], model
     flags = {f"--{protocol}" for protocol in wanted.protocols}
     served = served_by(found.asgi.routes) if isinstance(found, App) else [k for k in KNOWN if k.flag in flags]
     extras = {known.extra for known in served} | {_word(extra, "--extra") for extra in wanted.extra}
-    extras |= {"postgres"} if wanted.postgres else set()
+    extras |= {"postgres"} if wanted.postgres or wanted.cluster else set()
+    extras |= {"nats"} if wanted.cluster or (isinstance(found, App) and found.runs.peers.name) else set()
     extras |= {extra for name in models for pattern, _, extra in MODELS if re.fullmatch(pattern, name)}
     agents = [agent for tree in trees.values() for agent in tree.agents()]
     tools = [tool for tree in trees.values() for bound in tree.bounds() for tool in bound.tools]

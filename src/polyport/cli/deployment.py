@@ -7,7 +7,10 @@ import json
 from pathlib import Path
 
 from polyport.cli import deploy_files as files
+from polyport.cli.deploy_compose import compose
+from polyport.cli.deploy_kubernetes import kubernetes, secret
 from polyport.cli.deploy_plan import Plan, Wanted, plan
+from polyport.cli.deploy_servers import nats_conf
 from polyport.config.load import load
 from polyport.config.text import readable
 from polyport.errors import ConfigError
@@ -45,9 +48,11 @@ def _texts(kind: str, made: Plan) -> dict[str, str]:
         "constraints.txt": files.constraints(made),
     }
     if kind == "compose":
-        texts["compose.yaml"] = files.compose(made)
+        texts["compose.yaml"] = compose(made)
+    if kind == "compose" and made.nats:
+        texts["nats.conf"] = nats_conf()
     if kind == "kubernetes":
-        texts["kubernetes.yaml"] = files.kubernetes(made)
+        texts["kubernetes.yaml"] = kubernetes(made)
     return texts
 
 
@@ -67,10 +72,10 @@ def _next(kind: str, made: Plan) -> list[str]:
         if f"keys-env:{name}" in made.flags:
             lines.append("polyport auth key --user YOU     # prints a key, and the line that is the value of the next")
         lines.append(f"export {name}=...")
-    if made.postgres:
-        lines.append(
-            "export POSTGRES_PASSWORD=$(python3 -c 'import secrets; print(secrets.token_hex(16))')   # keep it, too"
-        )
+    lines += [
+        f"export {name}=$(python3 -c 'import secrets; print(\"p\" + secrets.token_hex(16))')   # keep it, too"
+        for name in made.passwords
+    ]
     url = f"http://127.0.0.1:{files.PORT}"
     variables = " ".join(f"-e {name}" for name in made.secrets)
     if kind == "docker":
@@ -81,12 +86,14 @@ def _next(kind: str, made: Plan) -> list[str]:
         ]
     elif kind == "compose":
         lines.append(f"docker compose -f {files.place(made, 'compose.yaml')} up --build")
+        if made.cluster:
+            lines.append(f"# more workers: add --scale {made.name}-worker=4")
     else:
-        values = " ".join(f'--from-literal={name}="${name}"' for name in made.secrets)
+        values = " ".join(f'--from-literal={name}="${name}"' for name in (*made.secrets, *made.passwords))
         lines += [
             files.build(made),
             f"docker push {made.image}   # to the registry of your cluster: name it with --image",
-            f"kubectl create secret generic {files.secret(made)} {values}",
+            f"kubectl create secret generic {secret(made)} {values}",
             f"kubectl apply -f {files.place(made, 'kubernetes.yaml')}",
             f"kubectl port-forward service/{made.name} {files.PORT}",
         ]

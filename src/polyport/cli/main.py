@@ -15,6 +15,7 @@ from polyport.cli.evals import eval_command
 from polyport.cli.schema import schema
 from polyport.cli.serving import serve
 from polyport.cli.topics import AGENT_HELP
+from polyport.cli.working import worker
 from polyport.config.text import readable
 from polyport.errors import PolyportError, unwrap
 from polyport.version import VERSION
@@ -131,6 +132,7 @@ main.add_command(deploy)
 main.add_command(eval_command)
 main.add_command(schema)
 main.add_command(serve)
+main.add_command(worker)
 
 if __name__ == "__main__":
     main()

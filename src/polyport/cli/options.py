@@ -1,10 +1,12 @@
-"""The options of `polyport serve` as data: filled by the command, read by all that serves, and sent to worker processes."""
+"""The options of `polyport serve` and `polyport worker` as data: filled by the command, read by all that serves, and sent to
+the processes of `--workers`."""
 
 from msgspec import Struct
 
 
 class ServeOptions(Struct, kw_only=True):
-    """See `polyport serve --help`. `given` are the flags that the user wrote, or set in the environment."""
+    """See `polyport serve --help`. `given` are the flags that the user wrote, or set in the environment; `worker` says that
+    the command is `polyport worker`, with options of its own."""
 
     agents: list[str]
     host: str = "127.0.0.1"
@@ -42,6 +44,14 @@ class ServeOptions(Struct, kw_only=True):
     evals: bool = False
     metrics: bool = False
     prefix: list[str] = []
+    cluster: str | None = None
+    cluster_runs: str = "here"
+    cluster_prefix: str = "polyport"
+    cluster_lease_s: float = 6.0
+    cluster_replicas: int = 1
+    worker: bool = False
+    health: str | None = None
+    max_runs: int | None = None
     log_format: str = "text"
     log_level: str = "info"
     given: list[str] = []

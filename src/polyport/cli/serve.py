@@ -26,7 +26,7 @@ from polyport.cli.identity import Identity, check_open, warn_if_open
 from polyport.cli.logs import configure
 from polyport.cli.options import ServeOptions
 from polyport.cli.served import chosen, prefixes_of
-from polyport.cli.words import make_app
+from polyport.cli.words import cluster_of, make_app
 from polyport.config.text import count
 from polyport.data.limits import Limits
 from polyport.errors import ConfigError
@@ -151,13 +151,10 @@ def _serve(options: ServeOptions) -> int:
     check_open(app, options.host, options.insecure)
     listener = listen(options.host, options.port)  # so does a port in use
     options.port = listener.getsockname()[1]
-    text = banner(app, options.host, options.port, options.db, prefixes_of(options.prefix))
+    text = banner(app, options)
 
     def ready() -> None:
-        try:
-            print(text, flush=True)
-        except BrokenPipeError:  # nobody reads it, and the server is not for its banner
-            mute_stdout()
+        say(text)
         warn_if_open(app, options.host)
 
     if options.reload:
@@ -171,13 +168,21 @@ def _serve(options: ServeOptions) -> int:
     return serve_one(options, app, listener, ready)
 
 
-def serve_one(options: ServeOptions, app: App, listener: socket.socket, ready: Callable[[], None]) -> int:
-    """Serve in this process until a signal; the exit code."""
+def say(text: str) -> None:
+    """Tell people on standard output."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:  # nobody reads it, and the server is not for its banner
+        mute_stdout()
+
+
+def serve_one(options: ServeOptions, app: App, listener: socket.socket | None, ready: Callable[[], None]) -> int:
+    """Serve in this process until a signal, without a listener nobody; the exit code."""
     config = Config(options, app.limits)
     config.app = app.asgi
     server = Server(config, app, ready)
     try:
-        server.run(sockets=[listener])
+        server.run(sockets=[listener] if listener is not None else [])
     except SystemExit:  # uvicorn's way to say that the start failed; the reason is in the log
         return FAILED
     return FAILED if getattr(server.lifespan, "shutdown_failed", False) else 0
@@ -233,7 +238,7 @@ def _advice(error: OSError, port: int) -> str:
 
 
 def build(options: ServeOptions) -> App:
-    """The App to serve, behind a guard for the address it listens on."""
+    """The App to serve, behind a guard for the address it listens on, and one of a cluster if the options name one."""
     guard = Guard(
         options.allowed_hosts,
         options.allowed_origins,
@@ -245,8 +250,9 @@ def build(options: ServeOptions) -> App:
         history_window=options.history_window,
         shutdown_s=options.grace_s,
         on_busy=options.on_busy,  # pyright: ignore[reportArgumentType]  checked by click and by Limits
+        max_runs=options.max_runs or Limits().max_runs,
     )
-    return make_app(
+    app = make_app(
         options.agents,
         db=options.db,
         limits=limits,
@@ -256,8 +262,11 @@ def build(options: ServeOptions) -> App:
         ),
         given=options.given,
         protocols=partial(chosen, options),
-        prefixes=prefixes_of(options.prefix),
+        cluster=cluster_of(options),
     )
+    if options.prefix:  # refused above for an App of the user's own
+        app.asgi = app.asgi.under(prefixes_of(options.prefix))
+    return app
 
 
 def calm_gc() -> None:

@@ -114,7 +114,7 @@ def _a2a(options: ServeOptions) -> Mountable:
     return A2a(
         grpc="" if options.grpc_port is None else f"{host}:{options.grpc_port}",
         push=PushSettings() if options.push else None,
-        recover=options.workers == 1,
+        recover=options.workers == 1 or options.cluster is not None,
     )
 
 

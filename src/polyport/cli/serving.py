@@ -1,10 +1,12 @@
 """`polyport serve`: the words and options of the command. What it does is in `cli.serve`, imported when it is used."""
 
+from collections.abc import Callable
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
+from polyport.cli.clustering import cluster, clustered
 from polyport.cli.topics import AGENT_HELP, TopicCommand, about
 
 where = about("Where it listens")
@@ -13,6 +15,29 @@ access = about("Who may call (see docs/identity.md)")
 browser = about("Names, browsers and proxies")
 session = about("Sessions and runs")
 log = about("Logs, on standard error")
+LOGS = (
+    log(
+        "--log-format",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help="Lines for people, or one JSON object a line.",
+    ),
+    log(
+        "--log-level",
+        type=click.Choice(["debug", "info", "warning", "error"]),
+        default="info",
+        show_default=True,
+        help="What to log at least; requests are `info`.",
+    ),
+)
+
+
+def logged(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options for logs."""
+    for option in reversed(LOGS):
+        command = option(command)
+    return command
 
 
 @click.command(cls=TopicCommand, epilog=AGENT_HELP, context_settings={"auto_envvar_prefix": "POLYPORT"})
@@ -133,20 +158,15 @@ log = about("Logs, on standard error")
     show_default=True,
     help="How long runs get to end after SIGTERM or Ctrl-C; then they are cancelled.",
 )
-@log(
-    "--log-format",
-    type=click.Choice(["text", "json"]),
-    default="text",
+@clustered
+@cluster(
+    "--cluster-runs",
+    type=click.Choice(["here", "workers"]),
+    default="here",
     show_default=True,
-    help="Lines for people, or one JSON object a line.",
+    help="Where runs are carried out: in the process that took the request in, or by polyport worker.",
 )
-@log(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    default="info",
-    show_default=True,
-    help="What to log at least; requests are `info`.",
-)
+@logged
 @click.pass_context
 def serve(ctx: click.Context, agents: tuple[str, ...], **options: Any) -> None:
     """Serve AGENTS over REST, live sessions and more.
@@ -172,11 +192,13 @@ def serve(ctx: click.Context, agents: tuple[str, ...], **options: Any) -> None:
 
     sources = {name: ctx.get_parameter_source(name) for name in options}
     said = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
-    options["given"] = [_flag(name, options[name]) for name, source in sources.items() if source in said]
+    options["given"] = [flag(name, options[name]) for name, source in sources.items() if source in said]
     options["sse_timeout_s"] = options.pop("sse_timeout")
     options["grace_s"] = options.pop("grace")
+    options["cluster_lease_s"] = options.pop("cluster_lease")
     serve_forever(ServeOptions(agents=list(agents), **options))
 
 
-def _flag(name: str, value: Any) -> str:
+def flag(name: str, value: Any) -> str:
+    """How an option is written that was given."""
     return f"--{'no-' if value is False else ''}{name.replace('_', '-')}"

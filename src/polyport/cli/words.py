@@ -3,20 +3,23 @@
 import logging
 import os
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from polyport.app import App
 from polyport.cli.identity import Identity
+from polyport.cli.options import ServeOptions
 from polyport.config.load import load
 from polyport.data.limits import Limits
 from polyport.errors import ConfigError
 from polyport.plugins.telemetry_env import telemetry_from_env
+from polyport.ports.peers import Peers
 from polyport.ports.plugin import Plugin
 from polyport.protocols.guard import Guard
 from polyport.protocols.parts import Mountable
 
 log = logging.getLogger("polyport")
 
-LIMITS = ("--on-busy", "--history-window", "--sse-timeout", "--grace")
+LIMITS = ("--on-busy", "--history-window", "--sse-timeout", "--grace", "--max-runs")
 PROTOCOLS = (
     *("--rest", "--no-rest", "--live", "--no-live"),
     *("--a2a", "--grpc-port", "--push", "--mcp", "--agent-engine", "--engine-id", "--triggers"),
@@ -30,6 +33,7 @@ PROTOCOLS = (
     ),
     *("--debug", "--evals", "--metrics", "--prefix"),
 )
+CLUSTER = ("--cluster", "--cluster-runs", "--cluster-prefix", "--cluster-lease", "--cluster-replicas")
 GUARD = ("--allowed-hosts", "--allowed-origins", "--trusted-proxy")
 AUTH = ("--auth", "--authorize", "--trusted-proxy-cidr")
 
@@ -42,6 +46,22 @@ def only_rest(telemetry: Plugin | None) -> list[str | Mountable]:
     return ["rest"]
 
 
+def cluster_of(options: ServeOptions) -> Peers | None:
+    """The other processes, if there may be any. ConfigError for a URL that is none, and without the package that is needed."""
+    if options.cluster is None:
+        return None
+    from polyport.runs.cluster import Cluster  # needed by this choice only  # pyright: ignore
+
+    return Cluster(  # pyright: ignore
+        options.cluster,
+        runs="workers" if options.cluster_runs == "workers" else "here",
+        worker=options.worker,
+        prefix=options.cluster_prefix,
+        lease_s=options.cluster_lease_s,
+        replicas=options.cluster_replicas,
+    )
+
+
 def make_app(
     words: list[str],
     *,
@@ -51,7 +71,7 @@ def make_app(
     identity: Identity | None = None,
     given: Sequence[str] = (),
     protocols: Protocols = only_rest,
-    prefixes: Sequence[str] = (),
+    cluster: Peers | None = None,
 ) -> App:
     """The App that the words name, with telemetry if the OTEL_* environment asks for it. `given` are the flags that the user
     wrote: ConfigError when one of them is the business of an App of the user's own, which is never changed behind its back."""
@@ -61,13 +81,11 @@ def make_app(
         served = protocols(telemetry)
         auth = identity.made() if identity is not None else None
         plugins = [telemetry] if telemetry is not None else []
-        app = App(found, stores=db, plugins=plugins, limits=limits, guard=guard, auth=auth, protocols=served)
-        if prefixes:
-            app.asgi = app.asgi.under(prefixes)
-        return app
+        joined: dict[str, Any] = {} if cluster is None else {"cluster": cluster}
+        return App(found, stores=db, plugins=plugins, limits=limits, guard=guard, auth=auth, protocols=served, **joined)
     own_auth = found.asgi.guard.auth
     own_guard = not found.asgi.guard.is_open or type(found.asgi.guard) is not Guard
-    refused = [*LIMITS, *PROTOCOLS, *(GUARD if own_guard else ()), *(AUTH if own_auth is not None else ())]
+    refused = [*LIMITS, *PROTOCOLS, *CLUSTER, *(GUARD if own_guard else ()), *(AUTH if own_auth is not None else ())]
     contradicting = [flag for flag in given if flag in refused]
     if db is not None:
         contradicting.insert(0, "--db")
