@@ -9,8 +9,9 @@ from typing import Literal, NamedTuple, Protocol
 
 from msgspec import Struct
 
-ChangeKind = Literal["task", "message", "status", "artifact"]
-"""What a change holds: the task as it began, a message for its history, a new status, a piece of an artifact."""
+ChangeKind = Literal["task", "message", "status", "artifact", "claim"]
+"""What a change holds: the task as it began, a message for its history, a new status, a piece of an artifact; or nothing, but
+that another process has taken the task over, which `event_id` names. Callers of A2A do not see that one."""
 
 
 class TaskScope(NamedTuple):

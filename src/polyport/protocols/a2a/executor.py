@@ -23,6 +23,7 @@ from polyport.errors import (
     LimitExceeded,
     NotFound,
     PolyportError,
+    Superseded,
     Unavailable,
     describe,
 )
@@ -33,7 +34,7 @@ from polyport.protocols.a2a.answers import answered, asked_again, content_of
 from polyport.protocols.a2a.calls import CallContext
 from polyport.protocols.a2a.projection import Place, Projector
 from polyport.protocols.a2a.settings import Execution, ExecutorConfig, TaskRejected
-from polyport.protocols.a2a.tasks import LiveTask, NewStatus, StateChanged
+from polyport.protocols.a2a.tasks import LiveTask, NewStatus, StateChanged, Step
 from polyport.protocols.a2a.turns import Past, Turn
 from polyport.protocols.parts import Parts
 from polyport.wire import a2a_translate as translate
@@ -43,6 +44,14 @@ log = logging.getLogger("polyport.a2a")
 
 SHUTDOWN = "the server is shutting down"
 """Why the coordinator cancels runs at the end: their tasks are left as they are, for the next process."""
+
+
+CANCELED = "the task was canceled"
+LOST = "another process goes on with this run"
+"""Why a run is stopped that is not this process's any more."""
+TAKE_UP_S = 60.0
+"""How long a turn that was taken up waits for its session, which whoever died may seem to have for a while."""
+TRY_S = 0.5
 
 
 class ProcessorFailed(AgentError):
@@ -66,6 +75,7 @@ class Executor:
         self.runs = parts.runs
         self.config = config
         self.tree = parts.trees[app]
+        self.max_takeovers = parts.limits.max_takeovers
         self._seams = parts.seams
 
     def key(self, scope: TaskScope, call: CallContext, context_id: str) -> SessionKey:
@@ -100,13 +110,17 @@ class Executor:
         return Projector(place, self.config.output, self.config.to_a2a_part)
 
     async def stop(self, live: LiveTask, wait_s: float) -> None:
-        """Stop the work on a canceled task, and wait at most so long for it to have stopped."""
+        """Stop the work on a canceled task, here or in another replica, and wait at most so long for it to have stopped."""
         run = live.turns[0].run if live.turns else None
         if run is None and live.worker is not None:  # its turn has not come, or a hook hangs
             live.worker.cancel()
-        if run is not None:
+        run_id = live.head.run_id if not live.turns else run.id if run is not None else ""
+        if run_id:
             with anyio.move_on_after(wait_s):
-                await self.runs.cancel(run.id, "the task was canceled")
+                try:
+                    await self.runs.cancel(run_id, CANCELED)
+                except Unavailable as error:  # who works on it will see it when it writes to the task
+                    log.warning("task %s: its run could not be told to stop: %s", live.id, error)
 
     async def cleanup(self, live: LiveTask, call: CallContext) -> None:
         """After a waiting task was canceled: tell those who wait elsewhere (T099). Errors are logged."""
@@ -137,6 +151,7 @@ class Work:
         self._executor = executor
         self._config = executor.config
         self._live = live
+        self._turns = live.turns
         self._turn = turn
         key = executor.key(live.scope, turn.call, live.context_id)
         self._projector = executor.projector(live, key)
@@ -176,7 +191,7 @@ class Work:
         if refused is not None:
             return refused
         try:
-            run = await self._executor.runs.start(self._execution.run, sinks=[self._sink])
+            run = await self._start()
         except NotFound as error:
             return self._plain(TaskState.FAILED, str(error))
         except (BadRequest, Conflict, LimitExceeded) as error:
@@ -186,9 +201,19 @@ class Work:
             outcome = await self._follow(run)
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True):
-                await self._executor.runs.cancel(run.id, "the task was canceled")
+                await self._executor.runs.cancel(run.id, CANCELED)
             raise
         return self._status(outcome)
+
+    async def _start(self) -> Run:
+        until = anyio.current_time() + TAKE_UP_S
+        while True:
+            try:
+                return await self._executor.runs.start(self._execution.run, sinks=[self._sink])
+            except (Conflict, LimitExceeded) as error:
+                if not self._turn.taken_up or (isinstance(error, Conflict) and anyio.current_time() > until):
+                    raise
+            await anyio.sleep(TRY_S)  # it was taken in, by a replica that is gone: now it is not refused
 
     async def _prepare(self) -> NewStatus | None:
         """What the agent is to be given. A status when it is not to be asked at all."""
@@ -217,7 +242,7 @@ class Work:
             if event.id in past.seen:
                 self._projector.adopt(past.seen[event.id])
             elif update is not None:
-                await self._live.write(await self._after_event(event, update), event_id=event.id)
+                await self._write(await self._after_event(event, update), event_id=event.id)
         if past.ended:
             return self._projector.ending(RunOutcome(status="finished"))
         self._execution.run = structs.replace(self._execution.run, invocation_id=past.run_id, create_session=False)
@@ -241,6 +266,9 @@ class Work:
         error = outcome.error
         if isinstance(error, StateChanged):
             raise error
+        if self._live.shared and (isinstance(error, Superseded) or outcome.reason == LOST):
+            self._live.lose()
+            raise StateChanged(str(error or outcome.reason))
         if isinstance(error, ProcessorFailed):
             return self._projector.failed(str(error))
         return self._projector.ending(outcome)
@@ -258,6 +286,15 @@ class Work:
 
     # ---- events
 
+    @property
+    def _lost(self) -> bool:
+        """Whether another replica has taken the task over."""
+        return self._live.turns is not self._turns
+
+    async def _write(self, *steps: Step, event_id: str = "", run_id: str | None = None) -> None:
+        if not await self._live.write(*steps, event_id=event_id, run_id=run_id, unless=lambda: self._lost):
+            raise StateChanged(f"task {self._live.id!r} is worked on by another replica")
+
     async def _sink(self, event: Event) -> None:
         """Inside commit: a stored event becomes a step of the task."""
         async with self._order:
@@ -269,7 +306,7 @@ class Work:
                 return
             update = self._projected(event)
             if update is not None:
-                await self._live.write(await self._after_event(event, update), event_id=event.id)
+                await self._write(await self._after_event(event, update), event_id=event.id)
 
     async def _after_event(self, event: Event, update: TaskArtifactUpdateEvent) -> TaskArtifactUpdateEvent:
         if self._config.after_event is None:
@@ -287,9 +324,9 @@ class Work:
 
     async def _begin(self, run_id: str) -> None:
         if self._live.state is TaskState.WORKING:
-            await self._live.write(run_id=run_id)
+            await self._write(run_id=run_id)
         else:
-            await self._live.write(self._projector.working(), run_id=run_id)
+            await self._write(self._projector.working(), run_id=run_id)
 
     async def _drain(self) -> None:
         """Show what was streamed since the last time. The caller holds `_order`."""
@@ -325,10 +362,17 @@ class Work:
         reset = self._projector.reset() if self._previewed else None
         if reset is not None:
             self._live.show(reset)
-        live = self._live
+        live, state = self._live, status.state
         live.forget_shown()
-        others = status.state is TaskState.COMPLETED
-        await live.write(status, unless=lambda: others and len(live.turns) > 1)
+        skips = state is TaskState.COMPLETED
+        goes_on = live.shared and state in INTERRUPTED
+        if (
+            await live.write(status, unless=lambda: self._lost or ((skips or goes_on) and len(live.turns) > 1))
+            or not goes_on
+        ):
+            return
+        await self._write(status, self._projector.working())  # in one step: a task that rests may be taken elsewhere
+        live.turns[1].question = status.message
 
 
 def _below(agent: Agent | None) -> Iterator[CancelsRemoteTasks]:

@@ -19,6 +19,7 @@ from polyport.protocols.a2a.calls import CallContext, Push, TaskStream
 from polyport.protocols.a2a.executor import Executor
 from polyport.protocols.a2a.fold import Update, ms_of, view_of
 from polyport.protocols.a2a.intake import Intake
+from polyport.protocols.a2a.recovery import Recovery
 from polyport.protocols.a2a.registry import Tasks, task_not_found
 from polyport.protocols.a2a.settings import A2aSettings, ExecutorConfig
 from polyport.protocols.a2a.streams import Following, OneMessage
@@ -87,9 +88,10 @@ class A2aHandler:
         is off."""
         self._push = push
         self._store = store
-        self._tasks = Tasks(Backing(store, seams, push, self.settings.feed_items))
+        self._tasks = Tasks(Backing(store, seams, push, self.settings.feed_items, parts.peers))
         self._executor = Executor(app, parts, executor or ExecutorConfig())
         self._intake = Intake(self._tasks, self._executor, self.settings, seams)
+        self.recovery = Recovery(self._intake, self._executor, resume=self.settings.resume)
 
     # ---- life
 
@@ -100,9 +102,9 @@ class A2aHandler:
             yield
 
     async def recover(self) -> int:
-        """Go on with the tasks that were being worked on when the last process died, or fail them; how many there were
-        (T109). Only for a store that no other process works on now."""
-        return await self._intake.recover()
+        """Go on with the tasks that no process works on, for the last one died, or fail them; how many there were (T109).
+        Only for a store that no process works on now which is not one of our replicas."""
+        return await self.recovery.recover()
 
     async def sweep(self) -> int:
         """Remove tasks whose retention time is over; how many. Happens by itself while messages come."""
@@ -205,9 +207,7 @@ class A2aHandler:
         """GetTask. TaskNotFound also for a task of somebody else."""
         _, scope = self._admitted(call, request.tenant)
         check(request)
-        live = self._tasks.at_work(scope, request.id)
-        view = live.view if live is not None else (await self._tasks.read(scope, request.id))[1]
-        return view.snapshot(request.history_length)
+        return (await self._tasks.newest(scope, request.id)).snapshot(request.history_length)
 
     async def list(self, call: CallContext, request: ListTasksRequest) -> ListTasksResponse:
         """ListTasks, only the caller's (spec a2a 1.9)."""
@@ -240,9 +240,9 @@ class A2aHandler:
                 if live.state is TaskState.CANCELED and self.settings.cancel_twice:
                     return live.view.snapshot()
                 raise TaskNotCancelable(f"task {live.id!r} has ended ({live.state})", {"taskId": live.id}) from None
-            if live.turns:
+            if live.turns or was not in INTERRUPTED:
                 await self._executor.stop(live, self.settings.cancel_wait_s)
-            elif was in INTERRUPTED:
+            else:
                 with anyio.move_on_after(self.settings.cancel_wait_s):
                     await self._executor.cleanup(live, call)
             return live.view.snapshot()
@@ -256,6 +256,7 @@ class A2aHandler:
         async with self._tasks.holding(scope, request.id) as live:
             if live.state.terminal:
                 raise UnsupportedOperation(f"task {live.id!r} has ended ({live.state})", {"taskId": live.id})
+            self._intake.follow(live)
             stream = Following(live, to_end=True)
             try:
                 yield stream

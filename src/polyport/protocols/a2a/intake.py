@@ -6,7 +6,7 @@ depend on its sender any more. One worker per task, in the task group that `serv
 
 import hashlib
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
@@ -20,9 +20,9 @@ from polyport.errors import AgentError, LimitExceeded, PolyportError, Unavailabl
 from polyport.ports.tasks import MessageKey, TaskScope
 from polyport.protocols.a2a.answers import content_of, without_credentials
 from polyport.protocols.a2a.calls import CallContext
+from polyport.protocols.a2a.elsewhere import Elsewhere
 from polyport.protocols.a2a.executor import Executor
 from polyport.protocols.a2a.fold import at_ms, update_of
-from polyport.protocols.a2a.recovery import recovered
 from polyport.protocols.a2a.registry import Tasks
 from polyport.protocols.a2a.settings import A2aSettings
 from polyport.protocols.a2a.tasks import LiveTask, NewStatus, StateChanged
@@ -53,6 +53,7 @@ class Intake:
         self._seams = seams
         self._group: anyio.abc.TaskGroup | None = None
         self._swept_ms = 0
+        self._elsewhere = Elsewhere(tasks.backing.peers)
 
     # ---- life
 
@@ -70,6 +71,7 @@ class Intake:
                 raised = error
             finally:
                 self._group = None
+                self._elsewhere.close()
         if raised is not None:
             raise raised
 
@@ -82,37 +84,19 @@ class Intake:
             )
         return self._group
 
-    async def recover(self) -> int:
-        """See A2aHandler.recover."""
-        self.group()
-        states = [state.value for state in AT_WORK]
-        heads = await self.tasks.backing.store.in_state(self._executor.app, states)
-        found = 0
-        for head in heads:
-            try:
-                live = await self.tasks.get(head.scope, head.id)
-            except PolyportError as error:
-                log.warning("task %s cannot be taken up again: %s", head.id, error)
-                continue
-            try:
-                if not live.working and live.state in AT_WORK:
-                    found += 1
-                    await self._take_up(live)
-            finally:
-                self.tasks.release(live)
-        return found
+    def follow(self, live: LiveTask) -> None:
+        """See to it that what other replicas write to a task is seen here while somebody holds it."""
+        if self.tasks.backing.shared and self._group is not None:
+            self._elsewhere.watch(self._group, live)
 
-    async def _take_up(self, live: LiveTask) -> None:
-        try:
-            changes = (await self.tasks.backing.store.get(live.scope, live.id)).changes
-            after = await recovered(self._executor, live, changes, resume=self._settings.resume)
-            if isinstance(after, NewStatus):
-                await live.write(after)
-                return
-            for turn in after:
-                self._enqueue(live, turn)
-        except PolyportError as error:
-            log.warning("task %s cannot be taken up again: %s", live.id, error)
+    def take_up(self, live: LiveTask, turns: Sequence[Turn]) -> None:
+        """Work on a task that no process works on; whoever waits here for one of its messages waits for these turns."""
+        for turn in turns:
+            turn.taken_up = True
+            waiting = self._waiting_for(live, turn.request.message.message_id)
+            if waiting is not None:
+                waiting.adopt(turn)
+            self._enqueue(live, waiting or turn)
 
     # ---- messages
 
@@ -171,7 +155,7 @@ class Intake:
             if push is not None and config is not None and not made:
                 await push.delete(scope, task_id, config.id)
         if not made:
-            return Accepted(live, self._waiting_for(live, said.message_id))
+            return Accepted(live, self._same(live, turn))
         await live.tell([update_of(task, 1)])
         turn.request = structs.replace(request, message=message)
         return Accepted(live, self._enqueue(live, turn))
@@ -188,7 +172,7 @@ class Intake:
             known = await self.tasks.backing.store.find_message(scope, key, self._since_ms())
             if known != live.id and await self._told_and_taken_in(live, turn, key):
                 return Accepted(live, turn)
-            return Accepted(live, self._waiting_for(live, said.message_id))
+            return Accepted(live, self._same(live, turn))
         except BaseException:
             self.tasks.release(live)
             raise
@@ -219,9 +203,9 @@ class Intake:
             if live.state.terminal:
                 raise UnsupportedOperation(f"task {live.id!r} has ended ({live.state})", {"taskId": live.id})
             late = live.state in AT_WORK
-            if late and not live.working:
+            if late and not live.working and not live.shared:
                 raise Unavailable(f"task {live.id!r} is being worked on by another process; try again later")
-            if late and len(live.turns) > self._settings.queued_messages:
+            if late and len(live.turns if live.working else live.waiting) > self._settings.queued_messages:
                 raise LimitExceeded(f"{self._settings.queued_messages} messages wait for task {live.id!r} already", 1.0)
             try:
                 kept = without_credentials(message, live.view.status.message)
@@ -233,13 +217,26 @@ class Intake:
                     unless=lambda: key in live.messages,
                 )
             except StateChanged:
+                if await self.tasks.backing.store.find_message(live.scope, key, self._since_ms()) == live.id:
+                    return False
                 continue
-            if written:
+            if written and late and not live.working:  # whoever works on it finds the message when it writes
+                live.waiting.append(turn)
+                self.follow(live)
+            elif written:
                 asked = live.view.history[-2] if len(live.view.history) > 1 and not late else None
                 turn.question = asked if asked is not None and asked.role is Role.AGENT else None
                 turn.late = late
                 self._enqueue(live, turn)
             return written
+
+    def _same(self, live: LiveTask, turn: Turn) -> Turn | None:
+        """The turn of a message that came before, here or to another replica; None when it is over."""
+        found = self._waiting_for(live, turn.request.message.message_id)
+        if found is None and live.shared and not live.working and live.state in AT_WORK:
+            live.waiting.append(found := turn)
+            self.follow(live)
+        return found
 
     def _waiting_for(self, live: LiveTask, message_id: str) -> Turn | None:
         """The turn of a message that came before; None when it is over."""
@@ -257,21 +254,34 @@ class Intake:
         live.turns.append(turn)
         live.waiting.append(turn)
         if not live.working:
-            live.working = True
+            live.working, live.heard = True, self._heard
             self.tasks.keep(live)
             live.worker = self.group().start_soon(self._work, live)
         return turn
 
     async def _work(self, live: LiveTask) -> None:
+        turns = live.turns
         try:
-            while live.turns and not live.state.terminal and live.broken is None:
-                await self._executor.carry_out(live, live.turns[0])
-                live.turns.popleft()
+            while turns and live.turns is turns and not live.state.terminal and live.broken is None:
+                await self._executor.carry_out(live, turns[0])
+                turns.popleft()
         finally:
-            live.turns.clear()
-            live.working = False
-            live.worker = None
+            turns.clear()
+            if live.turns is turns:
+                live.working, live.heard, live.worker = False, None, None
+            elif live.waiting:  # for what another replica does now
+                self.follow(live)
             self.tasks.release(live)
+
+    def _heard(self, live: LiveTask, said: Sequence[Message], claimed: bool) -> None:
+        """What other replicas did to a task that is worked on here."""
+        if claimed:
+            live.lose()
+            return
+        call = CallContext(caller=live.scope.owner, tenant=live.scope.tenant)
+        for message in said:
+            if message.role is Role.USER:
+                live.turns.append(Turn(call, SendMessageRequest(message=message), streaming=True, late=True))
 
     # ---- retention
 

@@ -56,7 +56,8 @@ class A2a:
     - `push` lets callers have push notifications; `pushes` is where their configurations are kept, beside the tasks without it.
     - `grpc` is the address, `host:port`, of a gRPC server; several apps are told apart by tenant there, as their cards say.
       `grpc_tls` are the files of its certificate and private key.
-    - `recover` goes on, at start, with the tasks of a process that died; only one process may.
+    - `recover` goes on with the tasks of a process that died: at start, when only one process may, and in a cluster, where
+      all may, whenever one is gone.
     - `stream_s` is how long a stream may last, None without a limit.
     - `status_codes` "1.0.0" is for clients of that version.
     """
@@ -109,6 +110,8 @@ class A2aServer:
         config = _of(options.card, app, CardConfig)
         place = Place(f"/a2a/{quote(app)}")
         card = Card(parts.trees[app], config, settings, place, parts.seams, push=self.push is not None)
+        if options.recover:
+            handler.recovery.on_loss()
         if config.extended:
             handler.extended_card_hook = card.extended
         return Edge(handler, card, options.status_codes, parts.limits.heartbeat_s, options.stream_s)
@@ -167,16 +170,15 @@ class A2aServer:
         if auth is not None:
             for edge in self.edges.values():
                 edge.card.asks_for(auth.authenticator.challenge)
-        if self.options.recover:
-            for edge in self.edges.values():
-                await edge.handler.recover()
-        if self.grpc is None:
-            yield
-            return
-        async with self.grpc.serving():
-            for app, edge in self.edges.items():
-                tenant = "" if edge is self._first else app
-                edge.card.at_grpc(self.grpc.port, tls=self.options.grpc_tls is not None, tenant=tenant)
+        async with AsyncExitStack() as stack:
+            if self.options.recover:
+                for edge in self.edges.values():
+                    await stack.enter_async_context(edge.handler.recovery.running())
+            if self.grpc is not None:
+                await stack.enter_async_context(self.grpc.serving())
+                for app, edge in self.edges.items():
+                    tenant = "" if edge is self._first else app
+                    edge.card.at_grpc(self.grpc.port, tls=self.options.grpc_tls is not None, tenant=tenant)
             yield
 
 

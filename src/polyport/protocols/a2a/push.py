@@ -256,8 +256,8 @@ class PushOutbox:
         while changes := await self._changes(target):
             for n, (version, change) in enumerate(changes):
                 ended = ended or _ends(key.task_id, change)
-                if change.kind == "message":
-                    pass  # what callers say is not told
+                if change.kind in ("message", "claim"):
+                    pass  # what callers say is not told, nor who works
                 elif len(changes) - n > self.settings.waiting:
                     self._note(target, change.body, f"{self.settings.waiting} others wait for this receiver (waiting)")
                     continue

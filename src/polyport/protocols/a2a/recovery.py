@@ -1,27 +1,148 @@
 """What becomes of a task that was being worked on when its process died (T109): it goes on, or it fails.
 
-Called at start, before anything else works on the task. Reads the session, which knows more than the task: an event is stored
-there first.
+At start, and with other replicas whenever one of them is gone, and now and then. Reads the session, which knows more than the
+task: an event is stored there first. With other replicas a task is claimed first, in its own log: so one of them takes it up,
+and one that was only thought dead finds that out when it writes.
 """
 
-from collections.abc import Mapping, Sequence
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from itertools import takewhile
+
+import anyio
 
 from polyport.data.content import Content
 from polyport.data.event import Event
 from polyport.data.session import Session
 from polyport.engine.flow import more_follows
 from polyport.engine.resume import unfinished
-from polyport.errors import BadRequest, NotFound
-from polyport.ports.tasks import TaskChange
+from polyport.errors import BadRequest, NotFound, PolyportError
+from polyport.ports.tasks import TaskChange, TaskHead
 from polyport.protocols.a2a.answers import answered, content_of
 from polyport.protocols.a2a.calls import CallContext
 from polyport.protocols.a2a.executor import Executor
 from polyport.protocols.a2a.fold import read_change
+from polyport.protocols.a2a.intake import AT_WORK, Intake
 from polyport.protocols.a2a.tasks import LiveTask, NewStatus
 from polyport.protocols.a2a.turns import Past, Turn
 from polyport.wire.a2a import Message, Role, SendMessageRequest
 
+log = logging.getLogger("polyport.a2a")
+
 STOPPED = "the server stopped while it worked on this task"
+LOOK_S = 20.0
+"""How often tasks are looked for that no replica works on: the store failed then, or who took them up died, too."""
+ROUNDS = 3
+"""How often it is looked again at once when tasks have changed meanwhile."""
+
+
+class Recovery:
+    """See the module. One for each handler."""
+
+    def __init__(self, intake: Intake, executor: Executor, *, resume: bool) -> None:
+        self._intake = intake
+        self._tasks = intake.tasks
+        self._peers = intake.tasks.backing.peers
+        self._executor = executor
+        self._resume = resume
+        self._open = False
+        self._one = asyncio.Lock()
+        self._kind = f"a2a:{executor.app}"
+        self._peers.holds(self._kind, self._tasks.busy)
+
+    def on_loss(self) -> None:
+        """From now on take up, inside `running`, what another replica leaves behind."""
+        self._peers.on_loss(self._kind, self._again)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Take up what there is, and inside the block what other replicas leave behind."""
+        await self.recover()
+        if not self._tasks.backing.shared:
+            yield
+            return
+        looking = anyio.CancelScope()
+        self._intake.group().start_soon(self._look, looking)
+        self._open = True
+        try:
+            yield
+        finally:
+            self._open = False
+            looking.cancel()
+
+    async def _look(self, scope: anyio.CancelScope) -> None:
+        with scope:
+            while True:
+                await anyio.sleep(LOOK_S)
+                await self._again()
+
+    async def _again(self) -> None:
+        if self._open:
+            try:
+                await self.recover()
+            except PolyportError as error:
+                log.warning("it cannot be seen which tasks nobody works on: %s", error)
+
+    async def recover(self) -> int:
+        """See A2aHandler.recover."""
+        self._intake.group()
+        found = 0
+        async with self._one:
+            for _ in range(ROUNDS):
+                changed = False
+                for head in await self._left_behind():
+                    taken = await self._tried(head)
+                    found += taken is True
+                    changed = changed or taken is None
+                if not changed:
+                    break
+        return found
+
+    async def _left_behind(self) -> Sequence[TaskHead]:
+        """The tasks that ought to be worked on, and that no other process works on. It is asked after their versions are
+        known: who begins with one later changes that."""
+        states = [state.value for state in AT_WORK]
+        heads = await self._tasks.backing.store.in_state(self._executor.app, states)
+        ours = set(self._tasks.busy([head.id for head in heads]))
+        heads = [head for head in heads if head.id not in ours]
+        held = await self._peers.held(self._kind, [head.id for head in heads]) if heads else ()
+        return [head for head in heads if head.id not in held]
+
+    async def _tried(self, head: TaskHead) -> bool | None:
+        """Whether a task was taken up; None when it has changed, so that it is to be looked at again."""
+        try:
+            live = await self._tasks.get(head.scope, head.id)
+        except PolyportError as error:
+            log.warning("task %s cannot be taken up again: %s", head.id, error)
+            return False
+        try:
+            if live.working or live.broken is not None or live.state not in AT_WORK:
+                return False
+            if live.shared and not await live.claim(head.version):
+                return None
+            await self._take_up(live)
+            return True
+        except PolyportError as error:
+            log.warning("task %s cannot be taken up again: %s", head.id, error)
+            return False
+        finally:
+            self._tasks.release(live)
+
+    async def _take_up(self, live: LiveTask) -> None:
+        changes = (await self._tasks.backing.store.get(live.scope, live.id)).changes
+        lost = sum(1 for _ in takewhile(lambda change: change.kind == "claim", reversed(changes)))
+        if lost > self._executor.max_takeovers:
+            key = self._executor.key(live.scope, CallContext(caller=live.scope.owner), live.context_id)
+            why = f"the task was given up: {lost} processes were lost while they worked on it"
+            await live.write(self._executor.projector(live, key).failed(why))
+            return
+        after = await recovered(self._executor, live, changes, resume=self._resume)
+        if isinstance(after, NewStatus):
+            await live.write(after)
+        elif not live.working:  # nothing was waited for since: all messages that there are, are in these turns
+            self._intake.take_up(live, after)
 
 
 async def recovered(

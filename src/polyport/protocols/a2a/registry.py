@@ -4,7 +4,7 @@ Used by the handler. A task is loaded when the first one asks for it, and let go
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
 from polyport.errors import NotFound
@@ -18,10 +18,12 @@ from polyport.wire.a2a_errors import TaskNotFound
 class _Entry:
     """A live task while somebody holds it, or one that is being loaded."""
 
-    __slots__ = ("holders", "live", "lock")
+    __slots__ = ("holders", "live", "lock", "made")
 
     def __init__(self) -> None:
         self.live: LiveTask | None = None
+        self.made = False
+        """Whether it is one that is just being made here."""
         self.lock = asyncio.Lock()
         self.holders = 0
 
@@ -41,7 +43,7 @@ class Tasks:
                 if entry.live is None:
                     head, view = await self.read(scope, task_id)
                     entry.live = LiveTask(self.backing, head, view)
-                elif not entry.live.working and not entry.live.state.terminal:
+                elif (self.backing.shared or not entry.live.working) and not entry.live.state.terminal:
                     async with entry.live.lock:  # another process may have gone on with it
                         await entry.live.refresh()
                 return entry.live
@@ -70,12 +72,18 @@ class Tasks:
             created_ms=now,
         )
         first = update_of(task, 1)
-        made = await self.backing.store.create(head, [TaskChange(kind="task", body=first.json)], key, since_ms)
-        if made.id != task.id:
-            return await self.get(scope, made.id)
         entry = self._enter(scope, task.id)
-        entry.live = LiveTask(self.backing, made, TaskView(task))
-        return entry.live
+        entry.made = True
+        try:
+            made = await self.backing.store.create(head, [TaskChange(kind="task", body=first.json)], key, since_ms)
+            if made.id == task.id:
+                entry.live = LiveTask(self.backing, made, TaskView(task))
+                return entry.live
+        finally:
+            entry.made = False
+            if entry.live is None:
+                self._leave(scope, task.id)
+        return await self.get(scope, made.id)
 
     def keep(self, live: LiveTask) -> None:
         """Hold a task once more that is held already."""
@@ -88,6 +96,25 @@ class Tasks:
         """The live task if this process works on it now: then it knows more than the store."""
         entry = self._entries.get((scope, task_id))
         return entry.live if entry is not None and entry.live is not None and entry.live.working else None
+
+    def busy(self, ids: Sequence[str]) -> list[str]:
+        """Those of these tasks that this process works on, or is about to."""
+        found = {
+            task_id
+            for (_, task_id), entry in self._entries.items()
+            if entry.made or (entry.live is not None and (entry.live.working or entry.live.lock.locked()))
+        }
+        return [task_id for task_id in ids if task_id in found]
+
+    async def newest(self, scope: TaskScope, task_id: str) -> TaskView:
+        """The task as of now, with what is being streamed if this process works on it. TaskNotFound."""
+        live = self.at_work(scope, task_id)
+        if live is None:
+            return (await self.read(scope, task_id))[1]
+        if self.backing.shared:
+            async with live.lock:  # another replica may have canceled it, or said something
+                await live.refresh()
+        return live.view
 
     async def read(self, scope: TaskScope, task_id: str) -> tuple[TaskHead, TaskView]:
         """What the store has. TaskNotFound."""
@@ -109,6 +136,8 @@ class Tasks:
         entry.holders -= 1
         if not entry.holders:
             del self._entries[scope, task_id]
+            if entry.live is not None and entry.live.watch is not None:
+                entry.live.watch.cancel()
 
 
 def task_not_found(task_id: str) -> TaskNotFound:

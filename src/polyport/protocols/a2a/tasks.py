@@ -15,10 +15,12 @@ import anyio
 from msgspec import Struct, structs
 
 from polyport.errors import Conflict, LimitExceeded
-from polyport.ports.tasks import MessageKey, TaskHead, TaskScope, TaskStore, TaskUpdate
+from polyport.ports.peers import Peers
+from polyport.ports.tasks import MessageKey, TaskChange, TaskHead, TaskScope, TaskStore, TaskUpdate
 from polyport.protocols.a2a.calls import Push
 from polyport.protocols.a2a.fold import TaskView, Update, at_ms, changes_of, ms_of, read_change, update_of
 from polyport.protocols.a2a.turns import Turn
+from polyport.runs.alone import Alone
 from polyport.seams import Seams
 from polyport.wire.a2a import (
     INTERRUPTED,
@@ -42,6 +44,12 @@ class Backing(NamedTuple):
     seams: Seams
     push: Push | None = None
     feed_items: int = 10_000
+    peers: Peers = Alone()
+
+    @property
+    def shared(self) -> bool:
+        """Whether other replicas may work on the same tasks."""
+        return bool(self.peers.name)
 
     @property
     def instant(self) -> bool:
@@ -82,6 +90,10 @@ class StateChanged(Conflict):
     """The task is not in a state any more in which this step makes sense."""
 
 
+Heard = Callable[["LiveTask", Sequence[Message], bool], None]
+"""`(task, messages, claimed)`: what others added, and whether one of them has taken the task over."""
+
+
 class LiveTask:
     """See the module. `view` and `head` are what is stored, plus what is being streamed. Kept by `registry.Tasks`."""
 
@@ -99,6 +111,10 @@ class LiveTask:
         """The messages that came to this task while it was alive here."""
         self.working = False
         self.worker: anyio.TaskHandle[None] | None = None
+        self.heard: Heard | None = None
+        """Told what other replicas write, while this one works."""
+        self.watch: anyio.CancelScope | None = None
+        """Of who follows what other replicas write, while somebody here looks at it."""
         self.offset = 0
         """How many frames there were."""
         self.broken: Exception | None = None
@@ -123,6 +139,11 @@ class LiveTask:
     @property
     def state(self) -> TaskState:
         return self.view.state
+
+    @property
+    def shared(self) -> bool:
+        """Whether other replicas may work on it, too."""
+        return self._backing.shared
 
     # ---- writing
 
@@ -169,6 +190,10 @@ class LiveTask:
                 )
                 if await self._stored(update):
                     break
+                if columns.message is not None:
+                    raise StateChanged(f"task {self.id!r} has changed; it may have this message now")
+            if self._backing.shared:
+                self._backing.peers.ring(topic(self.id))
             await self.tell(updates)
             self._take(updates)
             if columns.message is not None:
@@ -210,13 +235,39 @@ class LiveTask:
         found = await self._backing.store.changes(self.scope, self.id, self.head.version)
         if not found:
             return False
-        updates = [Update(read_change(self.id, change), version, change.body) for version, change in found]
+        updates = [
+            Update(read_change(self.id, change), version, change.body)
+            for version, change in found
+            if change.kind != "claim"
+        ]
         self._take(updates)
         state = self.view.status
         self.head = structs.replace(
             self.head, version=found[-1][0], state=state.state.value, status_ms=ms_of(state.timestamp)
         )
+        if self.heard is not None:
+            said = [u.frame.message for u in updates if u.frame.message is not None]
+            self.heard(self, said, len(updates) < len(found))
+        self._settle_elsewhere()
         return True
+
+    async def claim(self, version: int) -> bool:
+        """Take over a task of which this version is known, whoever works on it: that one's next write tells it so. False when
+        somebody was faster."""
+        name = self._backing.peers.name
+        async with self.lock:
+            if self.head.version != version:
+                return False
+            change = TaskChange(kind="claim", body=b"{}", event_id=name)
+            try:
+                self.head = await self._backing.store.append(self.scope, self.id, version, TaskUpdate(changes=[change]))
+            except Conflict:
+                return False
+        return True
+
+    def lose(self) -> None:
+        """Another replica goes on with the task."""
+        self.turns, self.working, self.worker, self.heard = deque(), False, None, None
 
     async def tell(self, updates: Sequence[Update]) -> None:
         """Have push notifications noted. A task does not depend on whether that works."""
@@ -254,6 +305,13 @@ class LiveTask:
                 turn.settle(None if open_still else self.offset)
         self.waiting = [t for t in self.waiting if t.ended_at is None]
         self._ring()
+
+    def _settle_elsewhere(self) -> None:
+        """The same for turns that another replica carries out. It does not let the task rest before the last of them."""
+        if self.waiting and self.state in INTERRUPTED:
+            for turn in self.waiting:
+                turn.begun = turn.begun or turn not in self.turns
+            self._settle(self.state)
 
     def show(self, payload: TaskArtifactUpdateEvent) -> None:
         """A step of token streaming: seen by all, stored nowhere."""
@@ -331,3 +389,8 @@ class LiveTask:
 
 def _last_state(steps: Sequence[Step]) -> str | None:
     return next((s.state.value for s in reversed(steps) if isinstance(s, NewStatus)), None)
+
+
+def topic(task_id: str) -> str:
+    """What replicas ring when they have written to a task."""
+    return f"task.{task_id}"

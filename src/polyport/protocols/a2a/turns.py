@@ -39,6 +39,7 @@ class Turn:
         "request",
         "run",
         "streaming",
+        "taken_up",
     )
 
     def __init__(
@@ -61,11 +62,17 @@ class Turn:
         self.content = content
         """The message as the agent gets it, if it was looked at already."""
         self.past: Past | None = None
+        self.taken_up = False
+        """Whether another process took the message in."""
         self.begun = False
         self.run: Run | None = None
         self.ended_at: int | None = None
         """The offset of the frame with which the streams of this turn end."""
         self._over = asyncio.Event()
+
+    def adopt(self, turn: "Turn") -> None:
+        """Be carried out as another one of the same message."""
+        self.past, self.question, self.late, self.taken_up = turn.past, turn.question, turn.late, turn.taken_up
 
     def settle(self, offset: int | None) -> None:
         """Let those go who wait; `offset` None leaves the streams open."""
