@@ -115,11 +115,19 @@ class Content(Data, frozen=True, kw_only=True):
 
     @property
     def calls(self) -> list[FunctionCall]:
-        return [p.function_call for p in self.parts if p.function_call is not None]
+        found: list[FunctionCall] = []
+        for part in self.parts:  # asked often, and a comprehension is one call more
+            if part.function_call is not None:
+                found.append(part.function_call)
+        return found
 
     @property
     def responses(self) -> list[FunctionResponse]:
-        return [p.function_response for p in self.parts if p.function_response is not None]
+        found: list[FunctionResponse] = []
+        for part in self.parts:
+            if part.function_response is not None:
+                found.append(part.function_response)
+        return found
 
 
 def user_text(text: str) -> Content:

@@ -42,10 +42,11 @@ class Commit:
         self._store = store
         self._publish = publish
         self._sinks = sinks
-        self._instant = store.instant and not sinks  # nothing waits: no need for a lock, nor a shield from cancellation
+        self._lock = None if store.instant and not sinks else asyncio.Lock()
+        """None where nothing waits: then no shield from cancellation is needed either. This lock is the cheapest when nobody
+        else wants it, as nearly always."""
         self._hooks = hooks
         self._on_event = "on_event" in hooks
-        self._lock = asyncio.Lock()  # the cheapest when nobody else wants it, as nearly always
         self._claimed = False
         self.context: ReadContext | None = None
 
@@ -80,7 +81,7 @@ class Commit:
     async def store(self, event: Event, *, publish: bool, strict: bool = False) -> Event:
         """Store an event that no plugin sees, and publish it or not (the user's own message). With `strict`, Conflict if the
         session has changed since it was loaded."""
-        if self._instant:
+        if self._lock is None:
             return await self._make_true(event, publish, strict)
         async with self._lock:
             limit = asyncio.get_running_loop().time() + STORE_TIMEOUT_S

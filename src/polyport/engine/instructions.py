@@ -28,8 +28,6 @@ async def render(template: str, state: Mapping[str, Any], load_artifact: LoadArt
 
     BadRequest for a missing key or artifact, or one that has no text form, Unavailable without an artifact store.
     """
-    if "{" not in template:
-        return template
     out: list[str] = []
     end = 0
     for match in _SLOT.finditer(template):
@@ -105,4 +103,4 @@ def identity_text(name: str, description: str = "") -> str:
 
 def join(parts: Iterable[str]) -> str:
     """The parts that say something, a blank line between them."""
-    return "\n\n".join(part for part in parts if part.strip())
+    return "\n\n".join([part for part in parts if part.strip()])

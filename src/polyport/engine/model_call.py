@@ -4,12 +4,10 @@ Called by the turn loop only. Counts the run's budget of calls. A piece and the 
 the ids of function calls, so that a client can group them (FR-068, FR-071).
 """
 
-from dataclasses import dataclass, field
-
-from msgspec import structs
+from msgspec import Struct, structs
 
 from polyport.data.content import EMPTY_PART, Content, FunctionCall, Part
-from polyport.data.event import NO_ACTIONS, Event, EventActions, new_actions
+from polyport.data.event import NO_ACTIONS, Event, EventActions
 from polyport.data.model import ModelRequest, ModelResponse
 from polyport.engine.delegation import Delegate
 from polyport.engine.hooks import first, wrap_model
@@ -23,33 +21,35 @@ from polyport.ports.model import Model, OnPartial
 _NOTHING = (EMPTY_PART, Part(text=""))
 
 
-@dataclass(slots=True)
-class ModelCall:
+class ModelCall(Struct):
     """The state of one call. `event()` turns an answer into the event that is committed."""
 
     ctx: RunContext
     agent: LlmSpec
     model: Model
     box: Toolbox
+    actions: EventActions
     event_id: str = ""
     early: bool = False
     """Whether a callback answered in the model's place."""
     broken: Exception | None = None
     """What a callback or plugin raised on a piece: no error of the model, though it came through it."""
-    made_ids: list[str] = field(default_factory=list[str])
-    actions: EventActions = field(default_factory=new_actions)
+    made_ids: list[str] = []
 
     async def ask(self, request: ModelRequest) -> ModelResponse | None:
         """The answer after all hooks; None when it says nothing at all, or when a callback ended the run before the model was
         asked. Raises what no hook could mend."""
-        scope = self.ctx.scope
+        scope, agent = self.ctx.scope, self.agent
+        hooks = scope.hooks
         self.event_id = scope.seams.new_id()
         callback = CallbackContext(self.ctx, self.actions)
-        await run_request_hooks(callback, self.box, request)
-        early = await first(scope.hooks, "before_model", self.agent.before_model, callback, request)
-        if early is not None:
-            self.early = True
-            return _said(early)
+        if self.box.hooked:
+            await run_request_hooks(callback, self.box, request)
+        if "before_model" in hooks or agent.before_model:
+            early = await first(hooks, "before_model", agent.before_model, callback, request)
+            if early is not None:
+                self.early = True
+                return _said(early)
         if scope.ended:
             return None
         if scope.calls_left <= 0:
@@ -58,13 +58,13 @@ class ModelCall:
                 "going round in circles"
             )
         scope.calls_left -= 1
-        generate = wrap_model(scope.hooks, callback, self.event_id, self.model.generate)
+        generate = wrap_model(hooks, callback, self.event_id, self.model.generate)
         try:
             answer = await generate(request, self._partial(callback) if scope.config.streaming else None)
         except Exception as error:
             if self.broken is not None:
                 raise self.broken from None
-            mended = await first(scope.hooks, "on_model_error", self.agent.on_model_error, callback, request, error)
+            mended = await first(hooks, "on_model_error", agent.on_model_error, callback, request, error)
             if mended is None:
                 raise
             answer = mended
@@ -72,7 +72,11 @@ class ModelCall:
             raise self.broken
         if not isinstance(answer, ModelResponse):  # pyright: ignore[reportUnnecessaryIsInstance]  models may be a user's
             raise AgentError(f"model {self.model.name!r} gave a {type(answer).__name__}, not a ModelResponse")
-        return _said(await self._after(callback, answer))
+        return _said(await self._after(callback, answer) if self._watched else answer)
+
+    @property
+    def _watched(self) -> bool:
+        return "after_model" in self.ctx.scope.hooks or bool(self.agent.after_model)
 
     async def _after(self, callback: CallbackContext, response: ModelResponse) -> ModelResponse:
         replaced = await first(self.ctx.scope.hooks, "after_model", self.agent.after_model, callback, response)
@@ -82,7 +86,7 @@ class ModelCall:
         ctx = self.ctx
         seams, commit = ctx.scope.seams, ctx.scope.commit
         base = (self.event_id, ctx.scope.id, self.agent.name, ctx.branch, ctx.isolation_scope)
-        watched = "after_model" in ctx.scope.hooks or bool(self.agent.after_model)
+        watched = self._watched
 
         async def on_partial(piece: ModelResponse) -> None:
             try:
@@ -125,9 +129,12 @@ class ModelCall:
         content = response.content
         long_running: list[str] = []
         if content is not None:
-            content = self._with_ids(content, preview=False)
-            tools = self.box.by_name
-            long_running = [c.id for c in content.calls if c.name in tools and tools[c.name].long_running]
+            calls = content.calls
+            if calls or not content.role or EMPTY_PART in content.parts:
+                content = self._with_ids(content, preview=False)
+            if calls:
+                tools = self.box.by_name
+                long_running = [c.id for c in content.calls if c.name in tools and tools[c.name].long_running]
         return Event(
             id=self.event_id,
             timestamp=ctx.scope.seams.now(),
@@ -190,4 +197,7 @@ def _said(answer: ModelResponse) -> ModelResponse | None:
     if answer.error_code or answer.interrupted:
         return answer
     content = answer.content
-    return answer if content is not None and any(part not in _NOTHING for part in content.parts) else None
+    for part in content.parts if content is not None else ():
+        if part.text or part not in _NOTHING:
+            return answer
+    return None

@@ -159,6 +159,8 @@ async def _system(ctx: RunContext, agent: LlmSpec, box: Toolbox) -> str:
 
 async def _text(ctx: RunContext, source: str | InstructionProvider, owner: LlmSpec) -> str:
     if isinstance(source, str):
+        if "{" not in source:  # as most: nothing to fill in
+            return source
         return await instructions.render(source, ctx.state, artifact_text(ctx))
     text = await hooks.ask(source, ReadContext(ctx.scope, ctx.agent, ctx.branch, ctx.isolation_scope))
     if not isinstance(text, str):

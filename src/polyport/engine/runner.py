@@ -67,9 +67,13 @@ class Engine:
         of messages instead.
         """
         commit = Commit(session, self.stores.sessions, publish, self.hooks, sinks)
-        message, credentials = request.message, dict[str, dict[str, Any]]()
+        message = request.message
+        credentials: dict[str, dict[str, Any]] = {}
         if message is not None:
             message, credentials = without_credentials(session.events, message)
+        start = pick_start(self.tree, session.events, message, run_id)
+        if source is not None:
+            start = live_start(self.tree, start)
         scope = RunScope(
             id=run_id,
             session=session,
@@ -82,15 +86,12 @@ class Engine:
             run_agent=run_agent,
             user_content=message if message is not None else message_of(session.events, run_id),
             resumed=message is None and source is None,
+            askers=start.askers,
+            reopened=start.reopened,
             calls_left=request.config.max_llm_calls or 0,
             secret=self.secret,
             credentials=credentials,
         )
-        start = pick_start(self.tree, session.events, message, run_id)
-        if source is not None:
-            start = live_start(self.tree, start)
-        scope.askers.update(start.askers)
-        scope.reopened.update(start.reopened)
         ctx = RunContext(scope, start.agent, start.branch)
         commit.context = ctx
         if source is not None:
@@ -146,15 +147,13 @@ class Engine:
     ) -> None:
         scope = ctx.scope
         actions = new_actions()
-        callback = CallbackContext(ctx, actions)
-        replaced = await first(self.hooks, "on_user_message", (), callback, message)
-        if replaced is not None:
-            message = replaced
+        if "on_user_message" in self.hooks:
+            message = await first(self.hooks, "on_user_message", (), CallbackContext(ctx, actions), message) or message
         if not message.role:
             message = structs.replace(message, role="user")
         scope.user_content = message
         if request.config.save_input_blobs and self.stores.artifacts is not None:
-            stored = await _save_blobs(callback, message)
+            stored = await _save_blobs(CallbackContext(ctx, actions), message)
             scope.uploads = (stored, message)  # the model of this run still gets the bytes (FR-014)
             message = stored
         assert actions.state_delta is not None

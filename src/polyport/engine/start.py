@@ -5,10 +5,9 @@ on where it was; all else is the turn of the agent that spoke last, or of the ro
 is reached through that one.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from polyport.data.content import Content, Part
 from polyport.data.event import Event
@@ -20,18 +19,17 @@ from polyport.engine.spec import LlmSpec
 from polyport.ports.agent import Agent, Tree
 
 
-@dataclass
-class Start:
+class Start(Struct):
     """The first agent and its branch. `askers` are the agents with which the run goes on: isolation scope -> names;
     `reopened` are the calls that they work for."""
 
     agent: Agent
     branch: str = ""
-    askers: Mapping[str, set[str]] = field(default_factory=dict[str, set[str]])
-    reopened: set[str] = field(default_factory=set[str])
+    askers: dict[str, set[str]] = {}
+    reopened: set[str] = set()
     scope: str = ""
     """The isolation scope to which the message belongs."""
-    scopes: dict[str, str] = field(default_factory=dict[str, str])
+    scopes: dict[str, str] = {}
     """Those of its results, by call id."""
 
     def places(self, message: Content) -> list[tuple[str, Content]]:

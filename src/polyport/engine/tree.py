@@ -88,7 +88,7 @@ class AgentTree:
 
     @property
     def has_tasks(self) -> bool:
-        return self._tasks or any(tree.has_tasks for tree in self._inner_trees())
+        return self._tasks or (bool(self._inner) and any(tree.has_tasks for tree in self._inner_trees()))
 
     def _inner_trees(self) -> "list[AgentTree]":
         """The trees below agents of this one that are called as tools, but for those that hold this one."""

@@ -263,7 +263,10 @@ class CallbackContext(ReadContext):
     __slots__ = ("_state", "actions")
 
     def __init__(self, ctx: ReadContext, actions: EventActions | None = None) -> None:
-        super().__init__(ctx.scope, ctx.agent, ctx.branch, ctx.isolation_scope)
+        self.scope = ctx.scope
+        self.agent = ctx.agent
+        self.branch = ctx.branch
+        self.isolation_scope = ctx.isolation_scope
         self.actions = actions if actions is not None else new_actions()
         delta = self.actions.state_delta
         if delta is None:

@@ -51,12 +51,13 @@ class Admission:
     async def claim(self, request: RunRequest, *, kept: bool) -> Ticket:
         """The right to run on the session, by the policy for busy sessions if another process has it. `kept`: see Ticket."""
         wait_s = self._limits.queue_wait_s
-        until = anyio.current_time() + wait_s
+        until = 0.0
         ticket = Ticket(request=request, run_id=request.invocation_id or self._new_id(), kept=kept)
         while True:
             held = await self._peers.claim(ticket)
             if held is ticket or held.owner == self._peers.name:
                 return held
+            until = until or anyio.current_time() + wait_s
             await self.check_answers(request)
             if self._limits.on_busy == "interrupt":
                 await self._peers.cancel(held.run_id, INTERRUPTED)

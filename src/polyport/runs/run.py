@@ -106,6 +106,8 @@ class LiveRun(Feed):
         return self.outcome
 
     async def ends_within(self, seconds: float) -> bool:
+        if self.outcome is None:
+            await asyncio.sleep(0)  # a run that waits for nothing ends in the next turn of the loop
         if self.outcome is None:  # a timer is a third of a cancel scope's price
             timer = asyncio.get_running_loop().call_later(seconds, wake, self._waiting)
             try:

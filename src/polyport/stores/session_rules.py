@@ -30,6 +30,8 @@ def check_part(name: str, value: str) -> None:
 
 def check_key(app: str, user: str, session_id: str | None = None) -> None:
     """BadRequest naming, in order, each part that is empty or unfit. A session id of None is not asked for."""
+    if app and user and session_id != "" and f"{app}{user}{session_id}".isprintable():
+        return  # as nearly always
     parts = {"app": app, "user": user} if session_id is None else {"app": app, "user": user, "session id": session_id}
     missing = [name for name, value in parts.items() if not value]
     if missing:
