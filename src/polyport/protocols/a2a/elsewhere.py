@@ -9,7 +9,7 @@ import logging
 import anyio
 import anyio.abc
 
-from polyport.errors import PolyportError
+from polyport.errors import NotFound, Unavailable
 from polyport.ports.peers import Peers
 from polyport.protocols.a2a.tasks import LiveTask, topic
 
@@ -44,20 +44,21 @@ class Elsewhere:
                 while not live.state.terminal:
                     try:
                         await self._listen(live)
-                    except PolyportError as error:
+                    except Unavailable as error:
                         log.warning("task %s: what other replicas do with it is not seen: %s", live.id, error)
                         await anyio.sleep(AGAIN_S)
+        except NotFound as error:  # it is gone after its time
+            live.fail(error)
+        except Exception as error:
+            log.exception("task %s: what other replicas do with it is not seen", live.id)
+            live.fail(error)
         finally:
             live.watch = None
             self._open.discard(scope)
 
     async def _listen(self, live: LiveTask) -> None:
         bell = anyio.Event()
-
-        def heard() -> None:
-            bell.set()
-
-        async with self._peers.listening(topic(live.id), heard):
+        async with self._peers.listening(topic(live.id), lambda: bell.set()):
             while not live.state.terminal:
                 async with live.lock:  # also at first: something may have come before anybody listened
                     await live.refresh()

@@ -47,7 +47,7 @@ SHUTDOWN = "the server is shutting down"
 
 
 CANCELED = "the task was canceled"
-LOST = "another process goes on with this run"
+TAKEN_OVER = "another process has taken the run over"
 """Why a run is stopped that is not this process's any more."""
 TAKE_UP_S = 60.0
 """How long a turn that was taken up waits for its session, which whoever died may seem to have for a while."""
@@ -266,7 +266,7 @@ class Work:
         error = outcome.error
         if isinstance(error, StateChanged):
             raise error
-        if self._live.shared and (isinstance(error, Superseded) or outcome.reason == LOST):
+        if self._live.shared and (isinstance(error, Superseded) or outcome.reason == TAKEN_OVER):
             self._live.lose()
             raise StateChanged(str(error or outcome.reason))
         if isinstance(error, ProcessorFailed):

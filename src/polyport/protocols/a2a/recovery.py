@@ -84,6 +84,8 @@ class Recovery:
                 await self.recover()
             except PolyportError as error:
                 log.warning("it cannot be seen which tasks nobody works on: %s", error)
+            except Exception:  # there will be another time
+                log.exception("the tasks that nobody works on cannot be taken up")
 
     async def recover(self) -> int:
         """See A2aHandler.recover."""
