@@ -43,7 +43,7 @@ def test_FR_235_options_that_are_shown_exist(page: str):
             given = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", rest))
             assert given <= COMMANDS[name], f"polyport {name} {rest}"
     if page in ("serving.md", "deployment.md"):
-        every = set().union(*COMMANDS.values(), {"--no-deps"})  # pip's
+        every = set().union(*COMMANDS.values(), {"--no-deps", "--scale", "--replicas"})  # of pip, docker and kubectl
         assert set(re.findall(r"(?<![\w-])--[a-z][\w-]*", text)) <= every
 
 

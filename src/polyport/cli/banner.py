@@ -2,7 +2,6 @@
 
 import ipaddress
 import json
-import re
 import shlex
 from urllib.parse import quote
 
@@ -62,20 +61,17 @@ def _kept(app: App, options: ServeOptions) -> str:
 
 
 def _cluster(app: App, options: ServeOptions) -> list[tuple[str, str]]:
-    """Which cluster it belongs to, and under which name; each process of several has one of its own."""
+    """Which cluster it belongs to, and under which name, which it has once it serves; each process of several has its own."""
     name = app.runs.peers.name
     if not name:
         return []
-    where = _without_secrets(options.cluster) if options.cluster else "the App's own"
+    where = "the App's own"
+    if options.cluster is not None:
+        from polyport.runs.nats_url import shown  # needed by this choice only
+
+        where = shown(options.cluster)
     who = f"as {name}" if options.workers == 1 else f"as {options.workers} processes"
     return [("cluster", f"{where} {who}")]
-
-
-def _without_secrets(url: str) -> str:
-    """The URL of NATS servers; a name before the @ may be a token."""
-    scheme, _, rest = url.rpartition("://")
-    places = ",".join(re.sub(r"^.*@", "", place) for place in rest.split(","))
-    return f"{scheme}://{places}" if scheme else places
 
 
 def _first_request(app: App, local: str) -> list[str]:

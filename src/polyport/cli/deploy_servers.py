@@ -29,8 +29,8 @@ authorization {{
   password: $NATS_PASSWORD # begins with a letter, else it might be read as a number
 }}
 jetstream {{
-  # What is true is in the database. With "always" a power failure also loses no run that was just taken in, at a third of
-  # the speed.
+  # What is true is in the database. With "always" a power failure loses no run that was just taken in, at a quarter of the
+  # speed.
   sync_interval: "2m"
 }}
 """

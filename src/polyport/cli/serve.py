@@ -151,10 +151,9 @@ def _serve(options: ServeOptions) -> int:
     check_open(app, options.host, options.insecure)
     listener = listen(options.host, options.port)  # so does a port in use
     options.port = listener.getsockname()[1]
-    text = banner(app, options)
 
     def ready() -> None:
-        say(text)
+        say(banner(app, options))
         warn_if_open(app, options.host)
 
     if options.reload:

@@ -45,8 +45,7 @@ def _work(options: ServeOptions) -> int:
     listener = listen(options.host, options.port) if health else None
     if listener is not None:
         options.port = listener.getsockname()[1]
-    text = worker_banner(app, options)
-    return serve_one(options, app, listener, lambda: say(text))
+    return serve_one(options, app, listener, lambda: say(worker_banner(app, options)))
 
 
 def _place(word: str) -> tuple[str, int]:
