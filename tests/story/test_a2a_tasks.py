@@ -73,7 +73,7 @@ class Ear:
 
     async def listen(self, caller: Caller, task_id: str) -> None:
         async with caller.handler.subscribe(caller.call, SubscribeToTaskRequest(id=task_id)) as stream:
-            async for batch in stream.batches():
+            async for batch in stream:
                 self.frames.extend(batch)
                 self.open.set()
         self.ended = True
@@ -152,7 +152,7 @@ async def test_T035_FR_139_a_sender_that_hangs_up_changes_nothing(scripted: Scri
     agent, _ = scripted(call("wait"), chunks("a", "b"), tools=[gate.wait])
     async with talking(agent) as caller:
         async with caller.handler.send_stream(caller.call, caller.request()) as stream:
-            async for batch in stream.batches():
+            async for batch in stream:
                 assert batch[0].frame.task is not None
                 task_id = batch[0].frame.task.id
                 break
@@ -289,12 +289,11 @@ async def test_T039_a_reader_that_does_not_read_is_told_and_holds_up_nobody(scri
         task = await caller.begin()
         await gate.begun.wait()
         async with caller.handler.subscribe(caller.call, SubscribeToTaskRequest(id=task.id)) as stream:
-            batches = stream.batches()
-            await anext(batches)
+            await anext(stream)
             gate.go.set()
             assert short(await caller.until(task.id, "completed")) == "completed"
             with pytest.raises(LimitExceeded, match="subscribe to it again"):
-                await anext(batches)
+                await anext(stream)
 
 
 async def test_T039_what_all_readers_have_read_is_not_kept(scripted: Scripted):

@@ -65,13 +65,13 @@ class Caller:
     async def stream(self, said: Any = "hi", **more: Any) -> list[Update]:
         with anyio.fail_after(20):
             async with self.handler.send_stream(self.call, self.request(said, **more)) as stream:
-                return [u async for batch in stream.batches() for u in batch]
+                return [u async for batch in stream for u in batch]
 
     async def subscribed(self, task_id: str) -> list[Update]:
         """All frames of a subscription, to its end."""
         with anyio.fail_after(20):
             async with self.handler.subscribe(self.call, SubscribeToTaskRequest(id=task_id)) as stream:
-                return [u async for batch in stream.batches() for u in batch]
+                return [u async for batch in stream for u in batch]
 
     async def get(self, task_id: str, history_length: int | None = None) -> Task:
         return await self.handler.get(self.call, GetTaskRequest(id=task_id, history_length=history_length))

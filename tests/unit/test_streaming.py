@@ -93,6 +93,81 @@ async def test_rest_57_a_hang_up_ends_the_stream_and_closes_the_iterator() -> No
         assert response.late_writes == 0
 
 
+class Nudged:
+    """An iterator that waits until it is nudged, so many times, and then for good."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+        self.bell = anyio.Event()
+        self.closed = False
+
+    def nudge(self) -> None:
+        self.bell.set()
+
+    async def frames(self) -> AsyncIterator[bytes]:
+        try:
+            yield b"data: 1\n\n"
+            for _ in range(self.times):
+                await self.bell.wait()
+                yield b""
+                yield b"data: 2\n\n"
+            await anyio.sleep_forever()
+        finally:
+            self.closed = True
+
+
+async def test_a_stream_that_is_over_soon_is_not_watched() -> None:
+    ended: list[str] = []
+    sent: list[Any] = []
+
+    async def handler(request: Request, send: Send) -> None:
+        stream = SseStream(send)
+        await stream.start(soon=True)
+        ended.append(await pump(request, stream, frames(2), heartbeat_s=60, timeout_s=60, nudge=lambda: None))
+        await stream.close()
+
+    async def receive() -> dict[str, Any]:
+        raise AssertionError("nobody looks whether the client is there")
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": "/s", "query_string": b"", "headers": []}
+    await Host([Route("GET", "/s", handler)])(scope, receive, send)
+    assert ended == ["done"]
+    assert [message.get("body") for message in sent] == [None, b"data: 0\n\n", b"data: 1\n\n", b""]
+
+
+async def test_rest_57_a_stream_that_lasts_is_nudged_and_watched_from_then_on() -> None:
+    source = Nudged(1)
+    ended: list[str] = []
+
+    async def handler(request: Request, send: Send) -> None:
+        stream = SseStream(send)
+        await stream.start()
+        ended.append(await pump(request, stream, source.frames(), heartbeat_s=0.002, nudge=source.nudge))
+
+    async with served(Route("GET", "/s", handler)) as client:
+        async with client.stream("GET", "/s") as response:
+            lines = [await anext(response.lines()) for _ in range(6)]
+        assert lines == ["data: 1", "", "data: 2", "", ": ping", ""]
+        assert (ended, source.closed, response.late_writes) == (["gone"], True, 0)
+
+
+async def test_rest_58_the_time_of_a_stream_may_be_over_before_it_is_watched() -> None:
+    source = Nudged(0)
+
+    async def handler(request: Request, send: Send) -> None:
+        stream = SseStream(send)
+        await stream.start()
+        ended = await pump(request, stream, source.frames(), timeout_s=0.001, nudge=source.nudge)
+        await stream.send(b"data: %s %d\n\n" % (ended.encode(), source.closed))
+        await stream.close()
+
+    async with served(Route("GET", "/s", handler)) as client, client.stream("GET", "/s") as response:
+        assert [event.data async for event in response.events()] == ["1", "timeout 1"]
+
+
 async def test_rest_58_the_time_of_a_stream_ends_it() -> None:
     async def handler(request: Request, send: Send) -> None:
         stream = SseStream(send)

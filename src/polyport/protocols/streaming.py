@@ -5,7 +5,9 @@ one task from its start to its end; quiet time is filled by another task, so tha
 and then taken again. Never makes the frames of a protocol.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import nullcontext
 from functools import partial
 from typing import Literal, TypeVar
 
@@ -22,6 +24,9 @@ T = TypeVar("T")
 Ended = Literal["done", "gone", "timeout"]
 """How a stream ended: the iterator ended; the client hung up; its time was over."""
 
+UNWATCHED_S = 0.05
+"""How long a stream goes on before anybody looks whether its client is still there: a watcher costs more than a short one."""
+
 
 class SseStream:
     """An event stream as an answer; with another `kind` of Content-Type, one of lines. `start` sends status 200 and the headers
@@ -33,7 +38,8 @@ class SseStream:
         self._send = send
         self.writes = 0
 
-    async def start(self, headers: Iterable[Header] = (), kind: Header = EVENTS) -> None:
+    async def start(self, headers: Iterable[Header] = (), kind: Header = EVENTS, *, soon: bool = False) -> None:
+        """`soon` says that frames follow at once; without it an empty body moves the headers of a server that waits for one."""
         fixed = [
             kind,
             (b"cache-control", b"no-cache"),
@@ -41,7 +47,8 @@ class SseStream:
             (b"x-accel-buffering", b"no"),
         ]
         await self._send({"type": "http.response.start", "status": 200, "headers": [*fixed, *headers]})
-        await self._send({"type": "http.response.body", "body": b"", "more_body": True})
+        if not soon:
+            await self._send({"type": "http.response.body", "body": b"", "more_body": True})
 
     def send(self, frames: bytes) -> Awaitable[None]:
         """Write one or more whole frames; awaiting it is the back-pressure of the connection."""
@@ -60,18 +67,53 @@ async def pump(
     *,
     heartbeat_s: float = 0.0,
     timeout_s: float | None = None,
+    nudge: Callable[[], None] | None = None,
 ) -> Ended:
     """Write each batch of frames to a started stream until `batches` ends, the client hangs up or `timeout_s` is over.
 
     Sends a comment when the stream was quiet for `heartbeat_s` (0 is never). The stream is left open, so that the caller
     can say goodbye. `batches` is closed before this returns. What `batches` raises is raised here, not in a group.
+    With `nudge`, which has `batches` give an empty batch where it waits, the client is not watched for UNWATCHED_S; a write
+    to one that left is nobody's loss.
     """
     ended: Ended = "timeout"
+    with nullcontext() if timeout_s is None else anyio.move_on_after(timeout_s):
+        try:
+            soon = nudge is not None and await _over_soon(stream, batches, nudge)
+            ended = "done" if soon else await _watched(request, stream, batches, heartbeat_s)
+        except BaseException:
+            await _close(batches)
+            raise
+    return ended
+
+
+async def _over_soon(stream: SseStream, batches: AsyncIterator[bytes], nudge: Callable[[], None]) -> bool:
+    """Write what comes within UNWATCHED_S, without another task; whether that was all."""
+    late = False
+
+    def ring() -> None:
+        nonlocal late
+        late = True
+        nudge()
+
+    timer = asyncio.get_running_loop().call_later(UNWATCHED_S, ring)
+    try:
+        async for batch in batches:
+            if batch:
+                await stream.send(batch)
+            if late:
+                return False
+    finally:
+        timer.cancel()
+    return True
+
+
+async def _watched(request: Request, stream: SseStream, batches: AsyncIterator[bytes], heartbeat_s: float) -> Ended:
+    """Write the rest, with an eye on the client."""
+    ended: Ended = "gone"
 
     async def watch() -> None:
-        nonlocal ended
         await request.disconnected()
-        ended = "gone"
         tasks.cancel_scope.cancel()
 
     try:
@@ -79,9 +121,13 @@ async def pump(
             tasks.start_soon(watch)
             if heartbeat_s > 0:
                 tasks.start_soon(_beat, stream, heartbeat_s)
-            if timeout_s is not None:
-                tasks.cancel_scope.deadline = anyio.current_time() + timeout_s
-            await _copy(stream, batches)
+            try:
+                async for batch in batches:
+                    if batch:
+                        await stream.send(batch)
+            except BaseException:
+                await _close(batches)
+                raise
             ended = "done"
             tasks.cancel_scope.cancel()
     except BaseExceptionGroup as group:
@@ -89,15 +135,11 @@ async def pump(
     return ended
 
 
-async def _copy(stream: SseStream, batches: AsyncIterator[bytes]) -> None:
-    try:
-        async for batch in batches:
-            await stream.send(batch)
-    finally:
-        close = getattr(batches, "aclose", None)
-        if close is not None:
-            with anyio.CancelScope(shield=True):
-                await close()
+async def _close(batches: AsyncIterator[bytes]) -> None:
+    close = getattr(batches, "aclose", None)
+    if close is not None:
+        with anyio.CancelScope(shield=True):
+            await close()
 
 
 async def _beat(stream: SseStream, quiet_s: float) -> None:

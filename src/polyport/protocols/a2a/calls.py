@@ -3,8 +3,8 @@
 Made by the bindings, used by the handler, the executor and their callbacks. Holds no behaviour.
 """
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Protocol, Self
 
 from msgspec import Struct
 
@@ -34,16 +34,20 @@ class CallContext(Struct, frozen=True, kw_only=True):
 
 class TaskStream(Protocol):
     """An open stream. The first frame is there already: a Task, or the only Message. `last` says whether the batch that was
-    given is the last one."""
+    given is the last one. Iterated once, it gives frames in order, those together that are there together.
+
+    LimitExceeded when the reader is so slow that frames are gone: it may subscribe again.
+    """
 
     last: bool
 
-    def batches(self) -> AsyncGenerator[Sequence[Update]]:
-        """Frames in order, those together that are there together; ends where the stream ends. To be read once.
-
-        LimitExceeded when the reader is so slow that frames are gone: it may subscribe again.
-        """
+    def nudge(self) -> None:
+        """Have it give an empty batch if it waits for something to happen, or does so next."""
         ...
+
+    def __aiter__(self) -> Self: ...
+
+    async def __anext__(self) -> Sequence[Update]: ...
 
 
 class Push(Protocol):

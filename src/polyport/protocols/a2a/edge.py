@@ -126,12 +126,15 @@ async def stream_frames(
     frames: AsyncGenerator[bytes],
     headers: Sequence[Header],
     failed: Callable[[BaseException], bytes],
+    nudge: Callable[[], None],
 ) -> None:
-    """Answer with a stream; `failed` makes the data of a last frame that says why there are no more."""
+    """Answer with a stream, whose first frame is there already; `failed` makes the data of a last frame that says why there are
+    no more, `nudge` is that of the TaskStream behind the frames."""
     stream = SseStream(send)
-    await stream.start(headers)
+    await stream.start(headers, soon=True)
+    quiet, limit = edge.heartbeat_s, edge.stream_s
     try:
-        ended = await pump(request, stream, frames, heartbeat_s=edge.heartbeat_s, timeout_s=edge.stream_s)
+        ended = await pump(request, stream, frames, heartbeat_s=quiet, timeout_s=limit, nudge=nudge)
         if ended == "gone":
             return
         if ended == "timeout":

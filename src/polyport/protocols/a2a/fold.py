@@ -29,11 +29,6 @@ from polyport.wire.a2a import (
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def at_ms(ms: int) -> datetime:
-    """Epoch milliseconds as a time, exactly."""
-    return _EPOCH + timedelta(milliseconds=ms)
-
-
 class Update:
     """One frame of a task's stream. `version` is that of the stored task after it, 0 for a frame that is not stored."""
 

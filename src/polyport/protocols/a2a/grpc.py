@@ -6,7 +6,7 @@ and ProtoJSON on this side. Service parameters and credentials come as metadata,
 
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -185,11 +185,11 @@ class _Call:
         call = await self._enter(edge, request, context)
         opened = STREAMING[self._method.operation].open(edge.handler, call, asked)
         deadline = inf if edge.stream_s is None else anyio.current_time() + edge.stream_s
-        async with opened as stream, aclosing(stream.batches()) as batches:
+        async with opened as stream:
             while True:
                 updates = None
                 with anyio.CancelScope(deadline=deadline) as limit:  # grpcio cannot abort after a cancelled `write`
-                    updates = await anext(batches, None)
+                    updates = await anext(stream, None)
                 if limit.cancelled_caught:
                     raise too_long(edge)
                 if updates is None:

@@ -5,7 +5,7 @@ each.
 """
 
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
 from msgspec import structs
@@ -110,12 +110,11 @@ class HttpJson:
             return self._speech.error(error, edge.codes)[1]
 
         async with opened as stream:
-            await stream_frames(edge, request, send, self._frames(stream), headers, failed)
+            await stream_frames(edge, request, send, self._frames(stream), headers, failed, stream.nudge)
 
     async def _frames(self, stream: TaskStream) -> AsyncGenerator[bytes]:
-        async with aclosing(stream.batches()) as batches:
-            async for updates in batches:
-                yield self._speech.frames(updates, last=stream.last)
+        async for updates in stream:
+            yield self._speech.frames(updates, last=stream.last)
 
     # ---- tasks
 

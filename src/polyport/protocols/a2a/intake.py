@@ -22,7 +22,7 @@ from polyport.protocols.a2a.answers import content_of, without_credentials
 from polyport.protocols.a2a.calls import CallContext
 from polyport.protocols.a2a.elsewhere import Elsewhere
 from polyport.protocols.a2a.executor import Executor
-from polyport.protocols.a2a.fold import at_ms, update_of
+from polyport.protocols.a2a.fold import update_of
 from polyport.protocols.a2a.registry import Tasks
 from polyport.protocols.a2a.settings import A2aSettings
 from polyport.protocols.a2a.tasks import LiveTask, NewStatus, StateChanged
@@ -140,7 +140,7 @@ class Intake:
         task = Task(
             id=task_id,
             context_id=context_id,
-            status=new_status(TaskState.SUBMITTED, at_ms(self.tasks.backing.now_ms())),
+            status=new_status(TaskState.SUBMITTED, self.tasks.backing.now_ms()),
             history=[message],
             metadata={translate.EXTENSION: True, **translate.base_metadata(key.app, key.user, key.id)},
         )

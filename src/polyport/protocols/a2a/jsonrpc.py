@@ -5,7 +5,6 @@ whole responses. The HTTP status is 200 also for errors of the call.
 """
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from typing import Any, NamedTuple
 
 from msgspec import structs
@@ -88,11 +87,13 @@ class JsonRpc:
                 found = edge.card.completed(found, self._base(request))
             return await _answer(send, jsonrpc.success(asked.id, _result(found, asked.old)), headers=headers)
         headers = echo(edge, call)
+
+        def failed(error: BaseException) -> bytes:
+            return _failed(asked.id, error, bool(asked.old))
+
         async with STREAMING[asked.operation].open(edge.handler, call, asked.request) as stream:
             frames = _frames_v03(stream, asked) if asked.old else _frames(stream, asked.id)
-            await stream_frames(
-                edge, request, send, frames, headers, lambda error: _failed(asked.id, error, bool(asked.old))
-            )
+            await stream_frames(edge, request, send, frames, headers, failed, stream.nudge)
 
 
 def _asked(call: jsonrpc.Call, old: bool) -> _Asked:
@@ -134,13 +135,11 @@ async def _answer(send: Send, body: bytes, status: int = 200, headers: Any = ())
 
 async def _frames(stream: TaskStream, id: bytes) -> AsyncGenerator[bytes]:
     head = b'data: {"jsonrpc":"2.0","id":' + id + b',"result":'
-    async with aclosing(stream.batches()) as batches:
-        async for updates in batches:
-            yield b"".join([head + update.json + b"}\n\n" for update in updates])
+    async for updates in stream:
+        yield b"".join([head + update.json + b"}\n\n" for update in updates])
 
 
 async def _frames_v03(stream: TaskStream, asked: _Asked) -> AsyncGenerator[bytes]:
-    async with aclosing(stream.batches()) as batches:
-        async for updates in batches:
-            events = [a2a_v03.event(payload_of(u), final=stream.last and u is updates[-1]) for u in updates]
-            yield b"".join(sse.frame(jsonrpc.success(asked.id, event)) for event in events)
+    async for updates in stream:
+        events = [a2a_v03.event(payload_of(u), final=stream.last and u is updates[-1]) for u in updates]
+        yield b"".join(sse.frame(jsonrpc.success(asked.id, event)) for event in events)

@@ -4,7 +4,8 @@ Made by the handler for SendStreamingMessage and SubscribeToTask, read by the bi
 reader goes on are taken in one step, so that nothing is lost or doubled between them (T036). Never writes.
 """
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
+from typing import Self
 
 from polyport.protocols.a2a.fold import Update, update_of
 from polyport.protocols.a2a.tasks import LiveTask
@@ -26,16 +27,27 @@ class Following:
         self._to_end = to_end
         self.last = turn is None and not to_end
         self.after = live.offset
-        self._first = update_of(live.view.snapshot(history_length), live.head.version)
+        self._first: Update | None = update_of(live.view.snapshot(history_length), live.head.version)
+        self._nudged = False
         live.enter(self)
 
     def close(self) -> None:
         self._live.leave(self)
 
-    async def batches(self) -> AsyncGenerator[Sequence[Update]]:
-        yield [self._first]
+    def nudge(self) -> None:
+        """See calls.TaskStream."""
+        self._nudged = True
+        self._live.ring()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Sequence[Update]:
+        if self._first is not None:
+            first, self._first = self._first, None
+            return [first]
         live, turn = self._live, self._turn
-        while turn is not None or self._to_end:
+        while not self.last:
             end = turn.ended_at if turn is not None else None
             items = live.read(self.after)
             if end is not None:
@@ -43,14 +55,16 @@ class Following:
             self.after += len(items)
             self.last = (end is not None and self.after >= end) or (live.state.terminal and self.after >= live.offset)
             if items:
-                yield items
-            if self.last:
-                return
-            if self.after < live.offset:
+                return items
+            if self.last or self.after < live.offset:
                 continue
             if live.broken is not None:
                 raise live.broken
+            if self._nudged:
+                self._nudged = False
+                return ()
             await live.changed()
+        raise StopAsyncIteration
 
 
 class OneMessage:
@@ -59,7 +73,15 @@ class OneMessage:
     last = True
 
     def __init__(self, message: Message) -> None:
-        self._update = update_of(message)
+        self._batches = iter([[update_of(message)]])
 
-    async def batches(self) -> AsyncGenerator[Sequence[Update]]:
-        yield [self._update]
+    def nudge(self) -> None:
+        """See calls.TaskStream. It never waits."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Sequence[Update]:
+        for batch in self._batches:
+            return batch
+        raise StopAsyncIteration

@@ -18,9 +18,10 @@ from polyport.errors import Conflict, LimitExceeded
 from polyport.ports.peers import Peers
 from polyport.ports.tasks import MessageKey, TaskChange, TaskHead, TaskScope, TaskStore, TaskUpdate
 from polyport.protocols.a2a.calls import Push
-from polyport.protocols.a2a.fold import TaskView, Update, at_ms, changes_of, ms_of, read_change, update_of
+from polyport.protocols.a2a.fold import TaskView, Update, changes_of, ms_of, read_change, update_of
 from polyport.protocols.a2a.turns import Turn
 from polyport.runs.alone import Alone
+from polyport.runs.feed import until_woken, wake
 from polyport.seams import Seams
 from polyport.wire.a2a import (
     INTERRUPTED,
@@ -119,7 +120,7 @@ class LiveTask:
         """How many frames there were."""
         self.broken: Exception | None = None
         self._feed: deque[Update] = deque(maxlen=backing.feed_items)
-        self._bell: asyncio.Event | None = None
+        self._waiting: set[asyncio.Future[None]] = set()
         self._readers: list[Reader] = []
         self._shown: set[str] = set()
         self._trim_at = TRIM
@@ -214,7 +215,7 @@ class LiveTask:
                 step = TaskStatusUpdateEvent(
                     task_id=self.id,
                     context_id=self.context_id,
-                    status=new_status(step.state, at_ms(status_ms), step.message),
+                    status=new_status(step.state, status_ms, step.message),
                     metadata=step.metadata,
                 )
             found.append(update_of(step, version))
@@ -304,7 +305,7 @@ class LiveTask:
             if state.terminal or turn.begun:
                 turn.settle(None if open_still else self.offset)
         self.waiting = [t for t in self.waiting if t.ended_at is None]
-        self._ring()
+        self.ring()
 
     def _settle_elsewhere(self) -> None:
         """The same for turns that another replica carries out. It does not let the task rest before the last of them."""
@@ -334,7 +335,7 @@ class LiveTask:
         self._feed.append(update)
         if len(self._feed) >= self._trim_at:
             self._trim()
-        self._ring()
+        self.ring()
 
     def _trim(self) -> None:
         """Let go of frames that everybody has read."""
@@ -343,17 +344,17 @@ class LiveTask:
             self._feed.popleft()
         self._trim_at = max(TRIM, 2 * len(self._feed))
 
-    def _ring(self) -> None:
-        bell, self._bell = self._bell, None
-        if bell is not None:
-            bell.set()
+    def ring(self) -> None:
+        """Wake all who wait in `changed`."""
+        if self._waiting:
+            wake(self._waiting)
 
     def fail(self, error: Exception) -> None:
         """Nothing can be stored any more: tell everybody."""
         self.broken = error
         for turn in self.waiting:
             turn.settle(None)
-        self._ring()
+        self.ring()
 
     # ---- reading
 
@@ -382,9 +383,7 @@ class LiveTask:
 
     async def changed(self) -> None:
         """Wait until something happens. Safe to cancel."""
-        if self._bell is None:
-            self._bell = asyncio.Event()
-        await self._bell.wait()
+        await until_woken(self._waiting)
 
 
 def _last_state(steps: Sequence[Step]) -> str | None:

@@ -11,6 +11,7 @@ from polyport.data.content import Content
 from polyport.data.event import Event
 from polyport.ports.runs import Run
 from polyport.protocols.a2a.calls import CallContext
+from polyport.runs.feed import until_woken, wake
 from polyport.wire.a2a import Message, SendMessageRequest
 
 
@@ -28,7 +29,7 @@ class Turn:
     """One message and the work that it leads to."""
 
     __slots__ = (
-        "_over",
+        "_waiting",
         "begun",
         "call",
         "content",
@@ -38,6 +39,7 @@ class Turn:
         "question",
         "request",
         "run",
+        "settled",
         "streaming",
         "taken_up",
     )
@@ -68,7 +70,9 @@ class Turn:
         self.run: Run | None = None
         self.ended_at: int | None = None
         """The offset of the frame with which the streams of this turn end."""
-        self._over = asyncio.Event()
+        self.settled = False
+        """Whether nobody needs to wait for it any more."""
+        self._waiting: set[asyncio.Future[None]] = set()
 
     def adopt(self, turn: "Turn") -> None:
         """Be carried out as another one of the same message."""
@@ -78,8 +82,10 @@ class Turn:
         """Let those go who wait; `offset` None leaves the streams open."""
         if offset is not None and self.ended_at is None:
             self.ended_at = offset
-        self._over.set()
+        self.settled = True
+        wake(self._waiting)
 
     async def over(self) -> None:
         """Return when the task has ended or asks, as far as this message is concerned."""
-        await self._over.wait()
+        while not self.settled:
+            await until_woken(self._waiting)
