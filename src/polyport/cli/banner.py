@@ -70,8 +70,11 @@ def _cluster(app: App, options: ServeOptions) -> list[tuple[str, str]]:
         from polyport.runs.nats_url import shown  # needed by this choice only
 
         where = shown(options.cluster)
-    who = f"as {name}" if options.workers == 1 else f"as {options.workers} processes"
-    return [("cluster", f"{where} {who}")]
+    if options.workers > 1:
+        where += f" as {options.workers} processes"
+    elif not options.reload:  # which has a new process, and name, with each change
+        where += f" as {name}"
+    return [("cluster", where)]
 
 
 def _first_request(app: App, local: str) -> list[str]:
