@@ -17,6 +17,7 @@ from polyport.assembly import (
     compactors,
     mountable,
     named_agents,
+    peers_of,
     plugins_of,
     protocols_of,
     seal_key,
@@ -36,6 +37,7 @@ from polyport.engine.tree import AgentTree
 from polyport.errors import ConfigError, RunCancelled
 from polyport.ports.agent import Agent, Tool
 from polyport.ports.auth import Auth, Authenticator
+from polyport.ports.peers import Peers
 from polyport.ports.plugin import Plugin
 from polyport.ports.stores import Stores
 from polyport.protocols.guard import Guard
@@ -66,7 +68,9 @@ class App:
     `protocols.a2a.mount.A2a(...)`. `auth` says who calls: an authenticator (then a caller may act as the user of its own id
     only), or an `Auth` with an authorizer of your own; without it everybody may do everything. `secret` (or POLYPORT_SECRET;
     at least 16 characters, the same for all processes on one database) is the key that seals what a human is asked to approve;
-    without one, whoever can write to the database can forge that. ConfigError says what is wrong and what to set.
+    without one, whoever can write to the database can forge that. `cluster` (a `runs.cluster.Cluster`, or the URL of a NATS
+    server) makes this process one of several on the same stores: each can follow and cancel the runs of all, and goes on with
+    those of one that died. ConfigError says what is wrong and what to set.
     """
 
     def __init__(
@@ -82,6 +86,7 @@ class App:
         compaction: CompactionConfig | Mapping[str, CompactionConfig] | None = None,
         protocols: Collection[str | Mountable] = ("rest",),
         secret: str = "",
+        cluster: Peers | str | None = None,
         seams: Seams = REAL,
     ) -> None:
         self.stores = stores_of(stores, seams)
@@ -100,7 +105,7 @@ class App:
             name: Engine(tree, self.stores, hooks, seams, self._compactors.get(name), key)
             for name, tree in self.trees.items()
         }
-        self.runs = Coordinator(engines, self.stores, self.limits)
+        self.runs = Coordinator(engines, self.stores, self.limits, peers_of(cluster, self.stores, key))
         self._entered: AsyncExitStack | None = None
         self._around: list[Callable[[], AbstractAsyncContextManager[Any]]] = []
         self._beside: list[Callable[[], AbstractAsyncContextManager[Any]]] = []

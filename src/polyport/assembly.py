@@ -18,6 +18,7 @@ from polyport.errors import ConfigError
 from polyport.models.registry import resolve
 from polyport.ports.agent import Agent, Bound, CallbackContext, OutputSchema, Tool, Toolset
 from polyport.ports.model import Model
+from polyport.ports.peers import Peers
 from polyport.ports.plugin import Plugin
 from polyport.ports.stores import Stores
 from polyport.protocols.parts import Mountable, Watching
@@ -115,6 +116,25 @@ def seal_key(secret: str, stores: Stores) -> bytes:
     if not secret and isinstance(stores.sessions, MemorySessions):
         return _OF_THIS_PROCESS
     return secret.encode()
+
+
+def peers_of(cluster: Peers | str | None, stores: Stores, key: bytes) -> Peers | None:
+    """The other processes; None for an app that is alone. ConfigError when they could not see the same sessions."""
+    if cluster is None or cluster == "":
+        return None
+    if isinstance(stores.sessions, MemorySessions):
+        raise ConfigError(
+            "the processes of a cluster need the same sessions: set stores= to postgresql://..., or sqlite:///FILE on one machine"
+        )
+    if not key:
+        raise ConfigError(
+            "a cluster needs a secret, the same in all processes: set POLYPORT_SECRET, or App(secret=...)"
+        )
+    if isinstance(cluster, str):
+        from polyport.runs.cluster import Cluster  # an optional dependency
+
+        return Cluster(cluster)
+    return cluster
 
 
 def compactors(

@@ -5,7 +5,7 @@ stores what is true, which is in the session store: it says who runs what, shows
 and gives the work of a process that died to another one.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -36,8 +36,8 @@ class Ticket(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 Take = Callable[[Ticket], Awaitable[None]]
-"""Goes on with the work of a ticket that has just become ours, or begins it; returns when that is begun. The ticket is released
-when there is nothing to do. LimitExceeded and Unavailable leave it for another process; other errors are those of the run."""
+"""Goes on with the work of a ticket that has just become ours, or begins it; returns when that is begun, or when the run has ended
+for there is nothing to do. LimitExceeded and Unavailable leave it for another process."""
 
 
 class Peers(Protocol):
@@ -55,13 +55,13 @@ class Peers(Protocol):
         """Whether this process leaves such a run to others."""
         ...
 
-    def serving(self, take: Take) -> AbstractAsyncContextManager[None]:
-        """Be one of them inside the block, and take up what others leave behind."""
+    def serving(self, take: Take, apps: Collection[str]) -> AbstractAsyncContextManager[None]:
+        """Be one of them inside the block, and take up what others leave behind of these apps."""
         ...
 
-    async def claim(self, ticket: Ticket) -> Ticket:
-        """Make a session ours: the ticket with `owner` and `life`; the one that we have already if it is of the same run; or
-        that of another process or another run, which has the session now."""
+    async def claim(self, ticket: Ticket) -> tuple[bool, Ticket]:
+        """Make a session ours: True and the ticket, with `owner` and `life`; or False and the one of the run that has the session
+        now, in another process or here. Conflict when that is the same run, here. TooLarge."""
         ...
 
     async def renew(self, ticket: Ticket) -> Ticket:

@@ -146,6 +146,10 @@ class Runs(Protocol):
         """Whether a run on this session may have to wait for another one, so that `start` may take long."""
         ...
 
+    async def ping(self) -> None:
+        """Return if runs can be carried out: the session store, and the cluster, can be reached. Unavailable otherwise."""
+        ...
+
     def can_go_on(self, session: Session, run_id: str) -> bool:
         """Whether this run of a session stopped in the middle and may be resumed: its server died, or it was cancelled."""
         ...

@@ -54,8 +54,8 @@ class Admission:
         until = 0.0
         ticket = Ticket(request=request, run_id=request.invocation_id or self._new_id(), kept=kept)
         while True:
-            held = await self._peers.claim(ticket)
-            if held is ticket or held.owner == self._peers.name:
+            ours, held = await self._peers.claim(ticket)
+            if ours:
                 return held
             until = until or anyio.current_time() + wait_s
             await self.check_answers(request)
@@ -78,10 +78,18 @@ class Admission:
             raise NotFound(f"failed to load agent: there is no app {key.app!r}; see /list-apps")
         run_id = self._run_id(request, session, engine, ticket.run_id)
         self.check_user(key.user)
-        if ticket.taken or (run_id == ticket.run_id and request.message is not None and not request.message.responses):
+        if run_id == ticket.run_id and request.message is not None and not request.message.responses:
             return Admitted(engine, session, ticket)  # as nearly always: a new run
         base = len(events_of(session, run_id))
         return Admitted(engine, session, await self._peers.renew(structs.replace(ticket, run_id=run_id, base=base)))
+
+    async def take(self, request: RunRequest) -> tuple[Engine, Session]:
+        """The same for a run of another process, which admitted it. NotFound."""
+        session = await self._load(request)
+        engine = self._engines.get(request.key.app)
+        if engine is None:
+            raise NotFound(f"there is no app {request.key.app!r} here")
+        return engine, session
 
     def check_user(self, user: str) -> None:
         limit = self._limits.user_runs

@@ -3,7 +3,7 @@
 Used by the coordinator of an app without a cluster, and by evaluations. Does nothing, and never waits.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 
 from polyport.data.event import Event
@@ -23,11 +23,11 @@ class Alone:
         return False
 
     @asynccontextmanager
-    async def serving(self, take: Take) -> AsyncGenerator[None]:
+    async def serving(self, take: Take, apps: Collection[str]) -> AsyncGenerator[None]:
         yield
 
-    async def claim(self, ticket: Ticket) -> Ticket:
-        return ticket
+    async def claim(self, ticket: Ticket) -> tuple[bool, Ticket]:
+        return True, ticket
 
     async def renew(self, ticket: Ticket) -> Ticket:
         return ticket

@@ -68,7 +68,7 @@ class Coordinator:
             async with anyio.create_task_group() as group:
                 self._group, self._closing = group, False
                 try:
-                    async with self.peers.serving(self._take):
+                    async with self.peers.serving(self._take, self._engines):
                         try:
                             yield
                         finally:
@@ -114,9 +114,7 @@ class Coordinator:
 
     async def start(self, request: RunRequest, *, attached: bool = False, sinks: Sequence[Sink] = ()) -> Run:
         """See ports.runs.Runs.start."""
-        group = self._open_group()
-        if len(self._live) + self.peers.handed_out >= self.limits.max_runs:
-            raise LimitExceeded(f"{self.limits.max_runs} runs are active (max_runs); try again later", 1.0)
+        self._check_room()
         key = request.key
         active = self._turns.holder(key)
         if active is not None:
@@ -142,23 +140,39 @@ class Coordinator:
             self._turns.leave(key)
             raise
         past = events_of(session, ticket.run_id) if request.message is None or request.message.responses else []
-        run = LiveRun(ticket.run_id, key, attached, self.limits.feed_items, len(past))
-        if request.config.live is not None:
-            run.inbox = Inbox(request.config.live, self.limits.live_queue_bytes)
-            run.check = partial(check_told, engine, session)
-        self._live[run.id] = run
+        run = self._begin(request, engine, session, ticket, past, attached, sinks)
         self._turns.hold(key, run.id)
-        run.task = group.start_soon(self._body, run, engine, request, session, sinks, ticket)
-        self.peers.share(run, ticket, past[ticket.base :], run.cancel)
         if self.limits.on_busy == "interrupt" and self._turns.waiting(key):
             run.cancel(INTERRUPTED)  # a still newer message came while this one was being taken in
         return run
 
+    def _begin(
+        self,
+        request: RunRequest,
+        engine: Engine,
+        session: Session,
+        ticket: Ticket,
+        past: Sequence[Event],
+        attached: bool,
+        sinks: Sequence[Sink],
+    ) -> LiveRun:
+        """Make the run's task. `past` are its events that are stored already."""
+        run = LiveRun(ticket.run_id, request.key, attached, self.limits.feed_items, len(past))
+        if request.config.live is not None:
+            run.inbox = Inbox(request.config.live, self.limits.live_queue_bytes)
+            run.check = partial(check_told, engine, session)
+        self._live[run.id] = run
+        assert self._group is not None
+        run.task = self._group.start_soon(self._body, run, engine, request, session, sinks, ticket)
+        self.peers.share(run, ticket, past[ticket.base :], run.cancel)
+        return run
+
     async def _take(self, ticket: Ticket) -> None:
         """Go on with the run of a process that is gone (ports.peers.Take). What that one has not stored is not true, and from
-        now on it cannot be."""
+        now on it cannot be. Others here may wait for the session: they wait for the ticket, so that this one need not."""
         request, run_id = ticket.request, ticket.run_id
         key = request.key
+        self._check_room()
         try:
             await self.stores.sessions.claim(key)
             session = await self.stores.sessions.get(key)
@@ -175,7 +189,12 @@ class Coordinator:
             if not self.can_go_on(session, run_id):
                 return await self._give_up(ticket, session, RunOutcome(status="finished"))
             request = structs.replace(request, message=None, invocation_id=run_id, state_delta={}, create_session=False)
-        await self.start(request)
+        try:
+            engine, session = await self._admission.take(request)
+        except (NotFound, Conflict) as error:
+            return await self._give_up(ticket, session, RunOutcome(status="failed", error=error, reason=str(error)))
+        self._check_room()
+        self._begin(request, engine, session, ticket, events_of(session, run_id), False, ())
 
     async def _give_up(self, ticket: Ticket, session: Session, outcome: RunOutcome) -> None:
         """Show what is left to be shown of a run, and how it ended."""
@@ -185,6 +204,11 @@ class Coordinator:
         await self.peers.ended(run, outcome)
         run.finish(outcome)
         await self.peers.release(ticket)
+
+    def _check_room(self) -> None:
+        self._open_group()
+        if len(self._live) + self.peers.handed_out >= self.limits.max_runs:
+            raise LimitExceeded(f"{self.limits.max_runs} runs are active (max_runs); try again later", 1.0)
 
     def _open_group(self) -> anyio.abc.TaskGroup:
         if self._group is None:
@@ -254,7 +278,8 @@ class Coordinator:
             run.finish(outcome)
             del self._live[run.id]
             await self.peers.release(ticket)
-            self._turns.leave(run.key)
+            if self._turns.holder(run.key) == run.id:
+                self._turns.leave(run.key)
             self._keep(run)
             for tell in self._tell:
                 tell(run)
@@ -318,6 +343,11 @@ class Coordinator:
     async def get(self, run_id: str) -> Run | None:
         """See ports.runs.Runs.get."""
         return self._live.get(run_id) or await self.peers.find(run_id) or self._ended.get(run_id)
+
+    async def ping(self) -> None:
+        """See ports.runs.Runs.ping."""
+        await self.stores.sessions.ping()
+        await self.peers.ping()
 
     def can_go_on(self, session: Session, run_id: str) -> bool:
         """See ports.runs.Runs.can_go_on."""

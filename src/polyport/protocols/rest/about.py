@@ -97,9 +97,9 @@ class About:
         await send_body(send, 200, b'{"status":"ok"}\n', headers)
 
     async def ready(self, request: Request, send: Send) -> None:
-        """503 when the session store cannot be reached."""
+        """503 when the session store, or the cluster, cannot be reached."""
         try:
-            await self._runs.stores.sessions.ping()
+            await self._runs.ping()
         except Unavailable:
             raise
         except Exception as error:

@@ -1,0 +1,313 @@
+"""What we need of NATS JetStream, over nats-py's core client: streams, compare-and-set, reading back, and core messages.
+
+Used by the parts of the cluster. Unavailable says what could not be reached; nothing is tried again here. The connection comes
+back by itself. No password ever gets into a message or the log.
+"""
+
+import logging
+import uuid
+from base64 import b64decode
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple, cast
+
+import anyio
+import msgspec
+
+from polyport.errors import ConfigError, TooLarge, Unavailable
+from polyport.runs.nats_url import NatsUrl
+
+try:
+    from nats import errors as faults
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+except ModuleNotFoundError as error:
+    if error.name != "nats":
+        raise
+    raise ConfigError("a cluster needs the package 'nats-py': pip install 'polyport[nats]'") from None
+
+log = logging.getLogger("polyport.cluster")
+
+ANSWER_S = 1.0
+"""How long a server may take: more is as if it was not there."""
+CONNECT_S = 10.0
+PAGE = 256
+HEADERS_BYTES = 1024
+"""What headers may take of a message, at most."""
+EXPECT, TTL = "Nats-Expected-Last-Subject-Sequence", "Nats-TTL"
+_WRONG_SEQUENCE = (10071, 10164)
+_NOT_FOUND = 10037
+_NAME_IN_USE = 10058
+
+
+class Message(NamedTuple):
+    """`seq` is its place in its stream; `previous` that of the message before it on its subject, where that is known."""
+
+    subject: str
+    data: bytes
+    headers: dict[str, str]
+    seq: int = 0
+    previous: int = 0
+    reply: str = ""
+
+
+class _Fault(msgspec.Struct):
+    code: int = 0
+    err_code: int = 0
+    description: str = ""
+
+
+class _Found(msgspec.Struct):
+    subject: str
+    seq: int
+    data: str = ""
+    hdrs: str = ""
+
+
+class _Answer(msgspec.Struct):
+    seq: int = 0
+    error: _Fault | None = None
+    message: _Found | None = None
+
+
+Heard = Callable[[Message], None]
+
+
+class JetStream:
+    """A connection to NATS. Open while inside `connected`."""
+
+    def __init__(self, url: NatsUrl, name: str) -> None:
+        self._url = url
+        self._name = name
+        self._client = Client()
+
+    @property
+    def max_payload(self) -> int:
+        """The largest message, in bytes, that the server takes from us."""
+        return self._client.max_payload - HEADERS_BYTES
+
+    @asynccontextmanager
+    async def connected(self, back: Callable[[], None]) -> AsyncGenerator[None]:
+        """`back()` is called whenever the connection was lost and is there again. Unavailable when there is none at first."""
+        self._client = Client()
+        told: list[str] = []
+
+        async def failed(error: Exception) -> None:
+            if isinstance(error, faults.SlowConsumerError):
+                log.warning("the cluster at %s sends faster than we read", self._url.shown)
+            told.append(str(error) or type(error).__name__)
+            del told[:-1]
+
+        async def lost() -> None:
+            if not self._client.is_closed:
+                log.warning("the connection to the cluster at %s is lost; it is tried again", self._url.shown)
+
+        async def found() -> None:
+            log.info("the cluster at %s is there again", self._url.shown)
+            back()
+
+        try:
+            with anyio.fail_after(CONNECT_S):
+                await self._client.connect(
+                    self._url.servers,
+                    name=self._name,
+                    error_cb=failed,
+                    disconnected_cb=lost,
+                    reconnected_cb=found,
+                    connect_timeout=2,
+                    reconnect_time_wait=0.25,  # pyright: ignore[reportArgumentType]  seconds, as it is used
+                    max_reconnect_attempts=-1,
+                    ping_interval=5,
+                    max_outstanding_pings=2,
+                    **self._url.options,
+                )
+        except (TimeoutError, OSError, faults.Error) as error:
+            await self._client.close()
+            why = told[-1] if told else type(error).__name__
+            raise Unavailable(
+                f"the cluster at {self._url.shown} cannot be reached ({why}): start nats-server with JetStream there (-js), "
+                "and check host, port and sign-in"
+            ) from None
+        except ModuleNotFoundError:
+            await self._client.close()
+            raise ConfigError("a creds file needs the package 'nkeys': pip install 'nats-py[nkeys]'") from None
+        try:
+            yield
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._client.close()
+
+    # ---- streams
+
+    async def ensure(self, stream: str, subjects: list[str], **settings: Any) -> None:
+        """Make a stream, or give it these settings. ConfigError when the server refuses them."""
+        config = {"name": stream, "subjects": subjects, "storage": "file", "discard": "old", **settings}
+        answer = await self._api(f"STREAM.CREATE.{stream}", config, ANSWER_S * 5)
+        if answer.error is not None and answer.error.err_code == _NAME_IN_USE:
+            answer = await self._api(f"STREAM.UPDATE.{stream}", config, ANSWER_S * 5)
+        if answer.error is not None:
+            raise ConfigError(
+                f"the cluster at {self._url.shown} refuses the stream {stream!r}: {answer.error.description}; it must be "
+                "nats-server 2.11 or newer with JetStream (-js), and we must be allowed to make streams"
+            )
+
+    async def put(
+        self,
+        subject: str,
+        data: bytes,
+        *,
+        expect: int | None = None,
+        ttl_s: int = 0,
+        about: dict[str, str] | None = None,
+    ) -> int | None:
+        """Store a message; its sequence. None when `expect` is given and is not the sequence of the newest message of the
+        subject (0: there is none). TooLarge."""
+        if len(data) > self.max_payload:
+            raise TooLarge(
+                f"{len(data)} bytes are more than the cluster takes in one message ({self.max_payload}); raise max_payload of "
+                "nats-server"
+            )
+        headers = dict(about or {})
+        if expect is not None:
+            headers[EXPECT] = str(expect)
+        if ttl_s:
+            headers[TTL] = f"{ttl_s}s"
+        answer = msgspec.json.decode((await self._request(subject, data, ANSWER_S, headers or None)).data, type=_Answer)
+        if answer.error is None:
+            return answer.seq
+        if answer.error.err_code in _WRONG_SEQUENCE:
+            return None
+        raise Unavailable(f"the cluster at {self._url.shown} does not store a message: {answer.error.description}")
+
+    async def last(self, stream: str, subject: str) -> Message | None:
+        """The newest message of a subject, which may have wildcards, as the leader of the stream knows it."""
+        answer = await self._api(f"STREAM.MSG.GET.{stream}", {"last_by_subj": subject})
+        if answer.error is not None:
+            if answer.error.err_code == _NOT_FOUND:
+                return None
+            raise self._refused(stream, answer.error)
+        found = answer.message
+        assert found is not None
+        return Message(found.subject, b64decode(found.data), _headers(b64decode(found.hdrs)), found.seq)
+
+    async def drop(self, stream: str, seq: int) -> bool:
+        """Delete one message; whether it was there."""
+        answer = await self._api(f"STREAM.MSG.DELETE.{stream}", {"seq": seq, "no_erase": True})
+        return answer.error is None
+
+    async def since(self, stream: str, subject: str, seq: int) -> list[Message]:
+        """The messages of a subject, which may have wildcards, from a sequence on: as any copy of the stream knows them."""
+        found: list[Message] = []
+        while True:
+            page, more = await self._page(stream, subject, seq)
+            found += page
+            if not more:
+                return found
+            seq = page[-1].seq + 1
+
+    async def _page(self, stream: str, subject: str, seq: int) -> tuple[list[Message], bool]:
+        page: list[Message] = []
+        ended = anyio.Event()
+        more = False
+        fault = ""
+
+        def heard(message: Message) -> None:
+            nonlocal more, fault
+            status = message.headers.get("Status", "")
+            if not status:
+                page.append(message)
+                return
+            if status not in ("204", "404"):
+                fault = message.headers.get("Description", status)
+            more = status == "204" and message.headers.get("Nats-Num-Pending", "0") != "0"
+            ended.set()
+
+        inbox = self.inbox()
+        asked = {"seq": max(seq, 1), "batch": PAGE, "next_by_subj": subject}
+        async with self.listening(inbox, heard):
+            await self.publish(f"$JS.API.DIRECT.GET.{stream}", msgspec.json.encode(asked), reply=inbox)
+            with anyio.move_on_after(ANSWER_S * 2):
+                await ended.wait()
+        if fault or not ended.is_set():
+            raise Unavailable(f"the cluster at {self._url.shown} does not answer ({fault or 'timeout'})")
+        return page, more and bool(page)
+
+    async def check(self, stream: str) -> None:
+        """Unavailable when the stream cannot be reached."""
+        answer = await self._api(f"STREAM.INFO.{stream}", {})
+        if answer.error is not None:
+            raise self._refused(stream, answer.error)
+
+    # ---- core messages
+
+    async def publish(self, subject: str, data: bytes = b"", reply: str = "") -> None:
+        """Send a message to whoever listens now; nobody knows whether it arrives."""
+        try:
+            await self._client.publish(subject, data, reply=reply)
+        except (faults.Error, OSError) as error:
+            raise self._gone(error) from None
+
+    def inbox(self) -> str:
+        """A subject for answers, that nobody else has."""
+        return self._client.new_inbox()
+
+    @asynccontextmanager
+    async def listening(self, subject: str, heard: Heard, queue: str = "") -> AsyncGenerator[None]:
+        """Call `heard` with every message of a subject; of those with the same `queue` one hears it. It must not wait."""
+
+        async def took(message: Msg) -> None:
+            heard(_message(message))
+
+        try:
+            subscription = await cast("Any", self._client).subscribe(subject, queue=queue, cb=took)
+        except (faults.Error, OSError) as error:
+            raise self._gone(error) from None
+        try:
+            yield
+        finally:
+            with anyio.CancelScope(shield=True):
+                try:
+                    await subscription.unsubscribe()
+                except (faults.Error, OSError):
+                    log.debug("%s: no connection to unsubscribe on", subject)
+
+    # ---- inside
+
+    async def _api(self, call: str, body: Any, wait_s: float = ANSWER_S) -> _Answer:
+        message = await self._request(f"$JS.API.{call}", msgspec.json.encode(body), wait_s, None)
+        return msgspec.json.decode(message.data, type=_Answer)
+
+    async def _request(self, subject: str, data: bytes, wait_s: float, headers: dict[str, str] | None) -> Msg:
+        try:
+            return await self._client.request(subject, data, timeout=wait_s, headers=headers)
+        except (faults.Error, OSError) as error:
+            raise self._gone(error) from None
+
+    def _gone(self, error: Exception) -> Unavailable:
+        why = "no stream takes it; is JetStream on (-js)?" if isinstance(error, faults.NoRespondersError) else ""
+        return Unavailable(f"the cluster at {self._url.shown} does not answer ({why or type(error).__name__})")
+
+    def _refused(self, stream: str, fault: _Fault) -> Unavailable:
+        return Unavailable(f"the stream {stream!r} at {self._url.shown} cannot be used: {fault.description}")
+
+
+def _message(message: Msg) -> Message:
+    headers = message.headers or {}
+    return Message(
+        subject=headers.get("Nats-Subject", message.subject),
+        data=message.data,
+        headers=headers,
+        seq=int(headers.get("Nats-Sequence", 0)),
+        previous=int(headers.get("Nats-Last-Sequence", 0)),
+        reply=message.reply,
+    )
+
+
+def _headers(text: bytes) -> dict[str, str]:
+    lines = text.decode().split("\r\n")[1:]
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines if line)}
+
+
+def unique() -> str:
+    """A token that nobody else has."""
+    return uuid.uuid4().hex[:8]

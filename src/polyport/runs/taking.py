@@ -1,0 +1,188 @@
+"""Taking up what other processes leave behind: runs of one that is gone, and runs that wait for somebody who carries them out.
+
+Used by the cluster: one task that says that we are there, and looks who is not any more, every third of a lease. Of two that
+see the same loss, whoever changes a ticket first has it.
+"""
+
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import anyio
+from msgspec import structs
+
+from polyport.data.session import SessionKey
+from polyport.errors import LimitExceeded, PolyportError, Unavailable
+from polyport.ports.peers import Take, Ticket
+from polyport.runs.jetstream import Message
+from polyport.runs.link import Link
+from polyport.runs.replicas import Replica
+from polyport.runs.shown import Tail
+from polyport.runs.tickets import session_key
+
+log = logging.getLogger("polyport.cluster")
+AT_ONCE = 16
+"""How many runs of one that is gone are taken up side by side."""
+LOOK_EVERY = 10
+"""Leases between looks at all tickets, in case a loss was seen by nobody."""
+
+
+class Taking:
+    """`willing` is whether we carry out runs at all. `tell` is called on every beat: whether we were taken for gone."""
+
+    def __init__(self, link: Link, willing: bool, tell: Callable[[bool], None]) -> None:
+        self._link = link
+        self._willing = willing
+        self._tell = tell
+        self._take: Take | None = None
+        self._apps: frozenset[str] = frozenset()
+        self._recover: dict[str, Callable[[], Awaitable[None]]] = {}
+        self._woken = anyio.Event()
+        self._rests_until = 0.0
+        self._suspects: set[str] = set()
+
+    def on_loss(self, kind: str, recover: Callable[[], Awaitable[None]]) -> None:
+        self._recover[kind] = recover
+
+    @asynccontextmanager
+    async def running(self, take: Take, apps: Collection[str]) -> AsyncGenerator[None]:
+        """Be there, inside the block."""
+        link = self._link
+        self._take, self._apps = take, frozenset(apps) if self._willing else frozenset()
+        self._rests_until, self._suspects = 0.0, set()
+        async with AsyncExitStack() as stack:
+            for app in sorted(self._apps):
+                work = link.subjects.work(app)
+                await stack.enter_async_context(link.jetstream.listening(work, self._hear, queue="takers"))
+            await link.replicas.say([*self._recover])
+            link.start(self._beat)
+            yield
+
+    def stop(self) -> None:
+        """Take nothing any more: this process is about to leave."""
+        self._rests_until = float("inf")
+
+    def wake(self) -> None:
+        """Look now: we may have missed something."""
+        self._woken.set()
+
+    async def _beat(self) -> None:
+        beats = 0
+        while True:
+            try:
+                self._tell(not await self._link.replicas.say([*self._recover]))
+                for lost in await self._link.replicas.lost():
+                    log.warning("process %s is gone", lost.name)
+                    self._link.start(self._lost, lost)
+                if self._able:
+                    await self._look_for_waiting()
+                    if self._suspects or beats % (LOOK_EVERY * 3) == 3:
+                        await self._look_for_orphans()
+            except Unavailable as error:
+                log.debug("%s", error)
+            beats += 1
+            self._woken = anyio.Event()
+            with anyio.move_on_after(self._link.lease_s / 3):
+                await self._woken.wait()
+
+    @property
+    def _able(self) -> bool:
+        return bool(self._apps) and anyio.current_time() >= self._rests_until
+
+    # ---- runs of a process that is gone
+
+    async def _lost(self, lost: Replica) -> None:
+        if self._able:
+            left = [ticket for ticket in await self._link.tickets.all() if ticket.owner == lost.name]
+            at_once = anyio.CapacityLimiter(AT_ONCE)
+            async with anyio.create_task_group() as group:
+                for ticket in left:
+                    group.start_soon(self._take_over, ticket, at_once)
+        for kind in lost.kinds:
+            recover = self._recover.get(kind)
+            if recover is not None and await self._link.replicas.first_at(lost, kind):
+                await recover()
+
+    async def _take_over(self, ticket: Ticket, at_once: anyio.CapacityLimiter) -> None:
+        async with at_once:
+            if self._able and ticket.request.key.app in self._apps:
+                await self._make_ours(ticket, structs.replace(ticket, owner=self._link.name, taken=ticket.taken + 1))
+
+    async def _look_for_orphans(self) -> None:
+        """Tickets of owners that are not there, at two looks: after a restart of the server, all have to come back first. And
+        those that we have and do not know of, for the answer to a claim was lost."""
+        link = self._link
+        tickets = await link.tickets.all()
+        there = await link.replicas.names()
+        gone = {ticket.owner for ticket in tickets} - there - {"", link.name}
+        for ticket in tickets:
+            if ticket.owner in gone & self._suspects:
+                await self._take_over(ticket, anyio.CapacityLimiter(1))
+            elif ticket.owner == link.name and ticket.request.key not in link.mine:
+                link.start(link.let_go, ticket)
+            elif not ticket.owner and ticket.request.key.app in self._apps:
+                await self._take_waiting(ticket.request.key)
+        self._suspects = gone - self._suspects
+
+    # ---- runs that wait
+
+    def _hear(self, message: Message) -> None:
+        if self._able:
+            self._link.start(self._take_waiting, session_key(message.data))
+
+    async def _look_for_waiting(self) -> None:
+        for key, seq in await self._link.tickets.waiting():
+            if key.app in self._apps:
+                await self._take_waiting(key, seq)
+
+    async def _take_waiting(self, key: SessionKey, seq: int = 0) -> None:
+        if not self._able:
+            return
+        ticket = await self._link.tickets.read(key)
+        if ticket is not None and not ticket.owner:
+            await self._make_ours(ticket, structs.replace(ticket, owner=self._link.name))
+        elif seq:
+            await self._link.tickets.taken(key, seq)
+
+    # ----
+
+    async def _make_ours(self, ticket: Ticket, changed: Ticket) -> None:
+        """Change the ticket, if nobody was faster, and begin what is left to do of it."""
+        link, key = self._link, ticket.request.key
+        ours = await link.tickets.change(ticket, changed)
+        if ours is None or self._take is None:
+            return
+        link.mine[key] = ours
+        if not ticket.owner:
+            link.start(link.tickets.taken, key)
+        await self._begin(ours)
+
+    async def _begin(self, ticket: Ticket) -> None:
+        link, key, run_id = self._link, ticket.request.key, ticket.run_id
+        assert self._take is not None
+        try:
+            shown = await link.jetstream.last(link.subjects.feeds, link.subjects.feed(run_id, ticket.life))
+            if shown is not None and Tail.of(shown.headers).ended:
+                return await self._let_go(ticket)  # its owner only did not give the session back any more
+            log.info("run %s of %s is taken up", run_id, key)
+            await self._take(ticket)
+        except (LimitExceeded, Unavailable) as error:
+            log.info("run %s is left to another process: %s", run_id, error)
+            self._rests_until = max(self._rests_until, anyio.current_time() + link.lease_s / 3)
+            await self._put_back(ticket)
+        except PolyportError as error:
+            log.warning("run %s could not be taken up: %s", run_id, error)
+            await self._let_go(ticket)
+        except Exception:
+            log.exception("run %s could not be taken up", run_id)
+            await self._let_go(ticket)
+
+    async def _put_back(self, ticket: Ticket) -> None:
+        link = self._link
+        link.mine.pop(ticket.request.key, None)
+        if await link.tickets.change(ticket, structs.replace(ticket, owner="")) is not None:
+            await link.tickets.wait(ticket.request.key)
+
+    async def _let_go(self, ticket: Ticket) -> None:
+        self._link.mine.pop(ticket.request.key, None)
+        await self._link.let_go(ticket)
