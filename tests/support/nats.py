@@ -100,3 +100,8 @@ def server() -> NatsServer:
     started = NatsServer()
     atexit.register(started.close)
     return started
+
+
+def nats() -> tuple[str, str]:
+    """Where the server of all tests is, and a prefix that nobody else has."""
+    return server().url, server().new_prefix()

@@ -194,7 +194,8 @@ class Coordinator:
         except (NotFound, Conflict) as error:
             return await self._give_up(ticket, session, RunOutcome(status="failed", error=error, reason=str(error)))
         self._check_room()
-        self._begin(request, engine, session, ticket, events_of(session, run_id), False, ())
+        run = self._begin(request, engine, session, ticket, events_of(session, run_id), False, ())
+        run.taken = True
 
     async def _give_up(self, ticket: Ticket, session: Session, outcome: RunOutcome) -> None:
         """Show what is left to be shown of a run, and how it ended."""
@@ -278,7 +279,7 @@ class Coordinator:
             run.finish(outcome)
             del self._live[run.id]
             await self.peers.release(ticket)
-            if self._turns.holder(run.key) == run.id:
+            if not run.taken:
                 self._turns.leave(run.key)
             self._keep(run)
             for tell in self._tell:
@@ -342,7 +343,10 @@ class Coordinator:
 
     async def get(self, run_id: str) -> Run | None:
         """See ports.runs.Runs.get."""
-        return self._live.get(run_id) or await self.peers.find(run_id) or self._ended.get(run_id)
+        live = self._live.get(run_id)
+        if live is not None and not live.taken:
+            return live
+        return await self.peers.find(run_id) or live or self._ended.get(run_id)
 
     async def ping(self) -> None:
         """See ports.runs.Runs.ping."""

@@ -31,6 +31,7 @@ class LiveRun(Feed):
         "key",
         "outcome",
         "reason",
+        "taken",
         "task",
         "timed_out",
         "watchers",
@@ -44,6 +45,8 @@ class LiveRun(Feed):
         self.watchers = 0
         self.outcome: RunOutcome | None = None
         self.reason = ""
+        self.taken = False
+        """It began in another process: its feed is the rest only. The whole is what all processes show."""
         self.timed_out = False
         self.task: anyio.TaskHandle[None] | None = None
         self._waiting: set[asyncio.Future[None]] = set()
