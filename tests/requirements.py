@@ -132,9 +132,7 @@ def _range(source: str, *numbers: int | tuple[int, int]) -> list[str]:
     return [f"FR-{n:03}" if source == "FR" else f"T{n:03}" if source == "T" else f"{source}-{n}" for n in flat]
 
 
-OPEN: dict[str, list[str]] = {
-    "the cluster is later work": ["T106"],
-}
+OPEN: dict[str, list[str]] = {}
 """Why an id has no test yet -> the ids."""
 
 DIVERGENCES: dict[str, tuple[str, str, str]] = {
