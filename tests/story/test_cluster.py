@@ -10,27 +10,8 @@ import pytest
 from polyport import App, LlmAgent
 from polyport.errors import ConfigError
 from polyport.testing import ScriptedModel, call, chunks
-from support.clusters import Replicas, detached, frames, replicas, status, until
+from support.clusters import Gate, Replicas, detached, frames, replicas, status, until
 from support.talk import texts
-
-
-class Gate:
-    """A tool that says when it has begun and ends when it is told to; remembers whether it was cancelled."""
-
-    def __init__(self) -> None:
-        self.begun = anyio.Event()
-        self.go = anyio.Event()
-        self.cancelled = anyio.Event()
-
-    async def wait(self) -> str:
-        """Wait."""
-        self.begun.set()
-        try:
-            await self.go.wait()
-        except BaseException:
-            self.cancelled.set()
-            raise
-        return "waited"
 
 
 @pytest.fixture

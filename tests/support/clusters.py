@@ -12,23 +12,43 @@ import anyio.lowlevel
 from polyport import App
 from polyport.runs.cluster import Cluster
 from polyport.testing import connect
-from support.nats import server
+from support.nats import NatsServer, server
 from support.talk import Talk
 
 SECRET = "a secret of all processes"
 LEASE_S = 2
 
 
+class Gate:
+    """A tool that says when it has begun and ends when it is told to; remembers whether it was cancelled."""
+
+    def __init__(self) -> None:
+        self.begun = anyio.Event()
+        self.go = anyio.Event()
+        self.cancelled = anyio.Event()
+
+    async def wait(self) -> str:
+        """Wait."""
+        self.begun.set()
+        try:
+            await self.go.wait()
+        except BaseException:
+            self.cancelled.set()
+            raise
+        return "waited"
+
+
 class Replicas:
     """Makes apps of one cluster. `url` is that of their database."""
 
-    def __init__(self, stack: AsyncExitStack, url: str) -> None:
+    def __init__(self, stack: AsyncExitStack, url: str, nats: NatsServer) -> None:
         self._stack = stack
         self.url = url
-        self.prefix = server().new_prefix()
+        self.nats = nats
+        self.prefix = nats.new_prefix()
 
     def cluster(self, **options: Any) -> Cluster:
-        return Cluster(server().url, prefix=self.prefix, **{"lease_s": LEASE_S, **options})
+        return Cluster(self.nats.url, prefix=self.prefix, **{"lease_s": LEASE_S, **options})
 
     async def add(self, agent: Any, *, cluster: dict[str, Any] | None = None, **options: Any) -> Talk:
         """One more process; it ends with the test."""
@@ -36,18 +56,12 @@ class Replicas:
         client = await self._stack.enter_async_context(connect(app))
         return Talk(client, next(iter(app.trees)), app)
 
-    @asynccontextmanager
-    async def short(self, agent: Any, *, cluster: dict[str, Any] | None = None, **options: Any) -> AsyncGenerator[Talk]:
-        """One that ends with the block."""
-        app = App(agent, stores=self.url, secret=SECRET, cluster=self.cluster(**(cluster or {})), **options)
-        async with connect(app) as client:
-            yield Talk(client, next(iter(app.trees)), app)
-
 
 @asynccontextmanager
-async def replicas(folder: Path) -> AsyncGenerator[Replicas]:
+async def replicas(folder: Path, nats: NatsServer | None = None) -> AsyncGenerator[Replicas]:
+    """On the server of all tests, or one of its own."""
     async with AsyncExitStack() as stack:
-        yield Replicas(stack, f"sqlite:///{folder / 'data.db'}")
+        yield Replicas(stack, f"sqlite:///{folder / 'data.db'}", nats or server())
 
 
 async def detached(talk: Talk, message: Any = "hi", **more: Any) -> str:
