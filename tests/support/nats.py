@@ -61,7 +61,10 @@ class NatsServer:
             str(self.folder / "log"),
         ]
         self._process = subprocess.Popen(
-            ["/bin/sh", "-c", WATCH, program, *place, *self._flags], stdin=subprocess.PIPE, start_new_session=True
+            ["/bin/sh", "-c", WATCH, program, *place, *self._flags],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # where the shell says that it was killed
+            start_new_session=True,
         )
         until = time.monotonic() + PATIENCE_S
         while not self._answers():

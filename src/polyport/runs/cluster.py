@@ -176,7 +176,10 @@ class Cluster:
             await self._link.let_go(held)
         if scope.cancelled_caught:
             log.warning("%s is given back as soon as the cluster can be reached", key)
-            self._link.start(self._link.let_go, held)
+            try:
+                self._link.start(self._link.let_go, held)
+            except Unavailable:
+                log.warning("%s is free when the others notice that this process has left", key)
 
     async def freed(self, ticket: Ticket, wait_s: float) -> bool:
         return await self._link.tickets.freed(ticket, wait_s)

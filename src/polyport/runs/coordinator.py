@@ -277,8 +277,8 @@ class Coordinator:
             assert outcome is not None
             await self.peers.ended(run, outcome)
             run.finish(outcome)
-            del self._live[run.id]
             await self.peers.release(ticket)
+            del self._live[run.id]
             if not run.taken:
                 self._turns.leave(run.key)
             self._keep(run)

@@ -31,6 +31,8 @@ log = logging.getLogger("polyport.cluster")
 ANSWER_S = 1.0
 """How long a server may take: more is as if it was not there."""
 CONNECT_S = 10.0
+FIRST_TRIES = 8
+"""How often each server is tried at first, four times a second."""
 PAGE = 256
 HEADERS_BYTES = 1024
 """What headers may take of a message, at most."""
@@ -107,7 +109,7 @@ class JetStream:
             back()
 
         try:
-            with anyio.fail_after(CONNECT_S):
+            with anyio.move_on_after(CONNECT_S):
                 await self._client.connect(
                     self._url.servers,
                     name=self._name,
@@ -116,22 +118,22 @@ class JetStream:
                     reconnected_cb=found,
                     connect_timeout=2,
                     reconnect_time_wait=0.25,  # pyright: ignore[reportArgumentType]  seconds, as it is used
-                    max_reconnect_attempts=-1,
+                    max_reconnect_attempts=FIRST_TRIES,
                     ping_interval=5,
                     max_outstanding_pings=2,
                     **self._url.options,
                 )
-        except (TimeoutError, OSError, faults.Error) as error:
-            await self._client.close()
-            why = told[-1] if told else type(error).__name__
-            raise Unavailable(
-                f"the cluster at {self._url.shown} cannot be reached ({why}): start nats-server with JetStream there (-js), "
-                "and check host, port and sign-in"
-            ) from None
+        except (OSError, faults.Error) as error:
+            told = told or [str(error) or type(error).__name__]
         except ModuleNotFoundError:
-            await self._client.close()
             raise ConfigError("a creds file needs the package 'nkeys': pip install 'nats-py[nkeys]'") from None
         try:
+            if not self._client.is_connected:
+                raise Unavailable(
+                    f"the cluster at {self._url.shown} cannot be reached ({told[-1] if told else 'timeout'}): start "
+                    "nats-server with JetStream there (-js), and check host, port and sign-in"
+                )
+            self._client.options["max_reconnect_attempts"] = -1  # once it was there, it is tried for ever
             yield
         finally:
             with anyio.CancelScope(shield=True):
