@@ -3,7 +3,6 @@
 import logging
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from polyport.app import App
 from polyport.cli.identity import Identity
@@ -50,9 +49,13 @@ def cluster_of(options: ServeOptions) -> Peers | None:
     """The other processes, if there may be any. ConfigError for a URL that is none, and without the package that is needed."""
     if options.cluster is None:
         return None
-    from polyport.runs.cluster import Cluster  # needed by this choice only  # pyright: ignore
+    if options.db is None:
+        raise ConfigError(
+            "--cluster needs sessions that all processes share: add --db postgresql://..., or sqlite:///data.db on one machine"
+        )
+    from polyport.runs.cluster import Cluster  # needed by this choice only
 
-    return Cluster(  # pyright: ignore
+    return Cluster(
         options.cluster,
         runs="workers" if options.cluster_runs == "workers" else "here",
         worker=options.worker,
@@ -81,8 +84,9 @@ def make_app(
         served = protocols(telemetry)
         auth = identity.made() if identity is not None else None
         plugins = [telemetry] if telemetry is not None else []
-        joined: dict[str, Any] = {} if cluster is None else {"cluster": cluster}
-        return App(found, stores=db, plugins=plugins, limits=limits, guard=guard, auth=auth, protocols=served, **joined)
+        return App(
+            found, stores=db, plugins=plugins, limits=limits, guard=guard, auth=auth, protocols=served, cluster=cluster
+        )
     own_auth = found.asgi.guard.auth
     own_guard = not found.asgi.guard.is_open or type(found.asgi.guard) is not Guard
     refused = [*LIMITS, *PROTOCOLS, *CLUSTER, *(GUARD if own_guard else ()), *(AUTH if own_auth is not None else ())]

@@ -277,6 +277,21 @@ class CompactionSection(Section, kw_only=True):
     timeout_s: float = 30.0
 
 
+class ClusterSection(Section, kw_only=True):
+    what: ClassVar[str] = "cluster"
+    url: Annotated[str, Meta(description="nats://USER:PASSWORD@HOST:4222; with a password as `!env NAME`.")]
+    runs: Annotated[
+        Literal["here", "workers"], Meta(description="Where runs are carried out: here, or by polyport worker.")
+    ] = "here"
+    worker: Annotated[bool, Meta(description="Take what others hand out, too; for a process of polyport worker.")] = (
+        False
+    )
+    prefix: Annotated[str, Meta(description="Processes of one prefix belong together.")] = "polyport"
+    lease_s: Annotated[float, Meta(description="A process that was not heard of for so long is gone.")] = 6.0
+    replicas: Annotated[int, Meta(description="How many NATS servers keep each thing.")] = 1
+    feed_age_s: Annotated[int, Meta(description="How long what a run said can be followed.")] = 3600
+
+
 class AppSection(Section, kw_only=True):
     what: ClassVar[str] = "app"
     plugins: Annotated[
@@ -290,3 +305,6 @@ class AppSection(Section, kw_only=True):
         list[str | CodeSection], Meta(description="What is served: rest, mcp, a2a and so on, or objects by code.")
     ] = []
     auth: Annotated[Code, Meta(description="Who may call: an authenticator, or an Auth, by code.")] = ""
+    cluster: Annotated[
+        str | ClusterSection | None, Meta(description="The NATS server that processes share, or its settings.")
+    ] = None

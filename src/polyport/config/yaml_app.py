@@ -1,4 +1,4 @@
-"""The `app:` settings of a root agent file: plugins, compaction, limits, stores. Called by `yaml_agents`.
+"""The `app:` settings of a root agent file: plugins, compaction, limits, stores, cluster. Called by `yaml_agents`.
 
 A file with them gives an App instead of an agent, as a module with an `app` does.
 """
@@ -9,7 +9,7 @@ from msgspec import structs
 
 from polyport.app import App
 from polyport.config.project import Project
-from polyport.config.schema import AppSection, CodeSection, CompactionSection
+from polyport.config.schema import AppSection, ClusterSection, CodeSection, CompactionSection
 from polyport.config.yaml_read import BROKEN, read
 from polyport.config.yaml_text import Node
 from polyport.data.compaction import CompactionConfig
@@ -17,6 +17,7 @@ from polyport.errors import ConfigError
 from polyport.plugins import CallModifierPlugin, LoggingPlugin, RecordReplay, RetryReflectPlugin, UsagePlugin
 from polyport.ports.agent import Agent
 from polyport.ports.auth import Auth, Authenticator
+from polyport.ports.peers import Peers
 from polyport.ports.plugin import Plugin
 
 PLUGINS: dict[str, type[Plugin]] = {
@@ -36,6 +37,7 @@ def make_app(project: Project, agent: Agent, node: Node, name: str) -> App | Non
     protocols = [_protocol(project, one, node.of("protocols", n)) for n, one in enumerate(section.protocols)]
     auth = _auth(project, section.auth, node.of("auth"))
     compaction = _compaction(project, section.compaction)
+    cluster = _cluster(project, section.cluster, node.of("cluster"))
     if problems.found:
         return None
     try:
@@ -48,6 +50,7 @@ def make_app(project: Project, agent: Agent, node: Node, name: str) -> App | Non
             compaction=compaction,
             auth=auth,
             protocols=protocols or ("rest",),
+            cluster=cluster,
         )
     except ConfigError as error:
         problems.add(node, str(error))
@@ -91,6 +94,21 @@ def _made(project: Project, given: str | CodeSection, node: Node) -> Any:
 
 def _nothing(node: Node) -> Node:
     return Node(kind="map", file=node.file, line=node.line, column=node.column)
+
+
+def _cluster(project: Project, given: str | ClusterSection | None, node: Node) -> Peers | None:
+    """Needs a package of its own, which is told where it is missing. Nothing is made of what is known to be wrong."""
+    if not given or project.problems.found:
+        return None
+    settings: dict[str, Any] = {"url": given} if isinstance(given, str) else structs.asdict(given)
+    settings.pop("node", None)
+    try:
+        from polyport.runs.cluster import Cluster  # an optional dependency
+
+        return Cluster(**settings)
+    except ConfigError as error:
+        project.problems.add(node, str(error))
+        return None
 
 
 def _compaction(project: Project, section: CompactionSection | None) -> CompactionConfig | None:
