@@ -155,7 +155,7 @@ class Intake:
             if push is not None and config is not None and not made:
                 await push.delete(scope, task_id, config.id)
         if not made:
-            return Accepted(live, self._same(live, turn))
+            return Accepted(live, await self._same(live, turn))
         await live.tell([update_of(task, 1)])
         turn.request = structs.replace(request, message=message)
         return Accepted(live, self._enqueue(live, turn))
@@ -172,7 +172,7 @@ class Intake:
             known = await self.tasks.backing.store.find_message(scope, key, self._since_ms())
             if known != live.id and await self._told_and_taken_in(live, turn, key):
                 return Accepted(live, turn)
-            return Accepted(live, self._same(live, turn))
+            return Accepted(live, await self._same(live, turn))
         except BaseException:
             self.tasks.release(live)
             raise
@@ -230,12 +230,15 @@ class Intake:
                 self._enqueue(live, turn)
             return written
 
-    def _same(self, live: LiveTask, turn: Turn) -> Turn | None:
+    async def _same(self, live: LiveTask, turn: Turn) -> Turn | None:
         """The turn of a message that came before, here or to another replica; None when it is over."""
         found = self._waiting_for(live, turn.request.message.message_id)
-        if found is None and live.shared and not live.working and live.state in AT_WORK:
-            live.waiting.append(found := turn)
-            self.follow(live)
+        if found is None and live.shared and not live.working:
+            async with live.lock:
+                await live.refresh()
+            if not live.working and live.state in AT_WORK:
+                live.waiting.append(found := turn)
+                self.follow(live)
         return found
 
     def _waiting_for(self, live: LiveTask, message_id: str) -> Turn | None:

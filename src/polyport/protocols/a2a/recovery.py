@@ -122,10 +122,11 @@ class Recovery:
         try:
             if live.working or live.broken is not None or live.state not in AT_WORK:
                 return False
-            if live.shared and not await live.claim(head.version):
-                return None
-            await self._take_up(live)
-            return True
+            with self._tasks.claiming(live):
+                if live.shared and not await live.claim(head.version):
+                    return None
+                await self._take_up(live)
+                return True
         except PolyportError as error:
             log.warning("task %s cannot be taken up again: %s", head.id, error)
             return False
@@ -134,10 +135,10 @@ class Recovery:
 
     async def _take_up(self, live: LiveTask) -> None:
         changes = (await self._tasks.backing.store.get(live.scope, live.id)).changes
-        lost = sum(1 for _ in takewhile(lambda change: change.kind == "claim", reversed(changes)))
-        if lost > self._executor.max_takeovers:
+        lost = {change.event_id for change in takewhile(lambda change: change.kind == "claim", reversed(changes))}
+        if len(lost) > self._executor.max_takeovers:
             key = self._executor.key(live.scope, CallContext(caller=live.scope.owner), live.context_id)
-            why = f"the task was given up: {lost} processes were lost while they worked on it"
+            why = f"the task was given up: {len(lost)} processes were lost while they worked on it"
             await live.write(self._executor.projector(live, key).failed(why))
             return
         after = await recovered(self._executor, live, changes, resume=self._resume)

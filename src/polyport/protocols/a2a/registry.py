@@ -4,8 +4,8 @@ Used by the handler. A task is loaded when the first one asks for it, and let go
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 
 from polyport.errors import NotFound
 from polyport.ports.tasks import MessageKey, TaskChange, TaskHead, TaskScope
@@ -18,12 +18,12 @@ from polyport.wire.a2a_errors import TaskNotFound
 class _Entry:
     """A live task while somebody holds it, or one that is being loaded."""
 
-    __slots__ = ("holders", "live", "lock", "made")
+    __slots__ = ("holders", "live", "lock", "soon")
 
     def __init__(self) -> None:
         self.live: LiveTask | None = None
-        self.made = False
-        """Whether it is one that is just being made here."""
+        self.soon = False
+        """Whether it is being made, or claimed, to be worked on here."""
         self.lock = asyncio.Lock()
         self.holders = 0
 
@@ -73,14 +73,14 @@ class Tasks:
         )
         first = update_of(task, 1)
         entry = self._enter(scope, task.id)
-        entry.made = True
+        entry.soon = True
         try:
             made = await self.backing.store.create(head, [TaskChange(kind="task", body=first.json)], key, since_ms)
             if made.id == task.id:
                 entry.live = LiveTask(self.backing, made, TaskView(task))
                 return entry.live
         finally:
-            entry.made = False
+            entry.soon = False
             if entry.live is None:
                 self._leave(scope, task.id)
         return await self.get(scope, made.id)
@@ -97,12 +97,22 @@ class Tasks:
         entry = self._entries.get((scope, task_id))
         return entry.live if entry is not None and entry.live is not None and entry.live.working else None
 
+    @contextmanager
+    def claiming(self, live: LiveTask) -> Generator[None]:
+        """Be about to work on a task that is held, inside the block."""
+        entry = self._entries[live.scope, live.id]
+        entry.soon = True
+        try:
+            yield
+        finally:
+            entry.soon = False
+
     def busy(self, ids: Sequence[str]) -> list[str]:
         """Those of these tasks that this process works on, or is about to."""
         found = {
             task_id
             for (_, task_id), entry in self._entries.items()
-            if entry.made or (entry.live is not None and (entry.live.working or entry.live.lock.locked()))
+            if entry.soon or (entry.live is not None and (entry.live.working or entry.live.lock.locked()))
         }
         return [task_id for task_id in ids if task_id in found]
 

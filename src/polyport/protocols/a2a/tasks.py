@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 import anyio
 from msgspec import Struct, structs
 
-from polyport.errors import Conflict, LimitExceeded
+from polyport.errors import Conflict, LimitExceeded, PolyportError
 from polyport.ports.peers import Peers
 from polyport.ports.tasks import MessageKey, TaskChange, TaskHead, TaskScope, TaskStore, TaskUpdate
 from polyport.protocols.a2a.calls import Push
@@ -87,8 +87,10 @@ Step = NewStatus | Message | TaskArtifactUpdateEvent
 """What can be written to a task. A message goes into the history, and is not shown on streams."""
 
 
-class StateChanged(Conflict):
-    """The task is not in a state any more in which this step makes sense."""
+class StateChanged(PolyportError):
+    """The task is not in a state any more in which this step makes sense. No Conflict: a run tries that again."""
+
+    kind = "conflict"
 
 
 Heard = Callable[["LiveTask", Sequence[Message], bool], None]
