@@ -10,6 +10,7 @@ are dropped part by part, text beside them stays; a transfer alone is not a pivo
 """
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Literal
 
 from msgspec import structs
@@ -115,11 +116,14 @@ class Prompt:
         self.seed: Content | None = None
         """How a scoped prompt begins instead of with the call's arguments."""
         self._events: list[Event] = []
-        self._index = CallIndex(self._events)
         self._turn: Event | None = None
         """The user's newest words, when the prompt has a window."""
         self._out: list[Content] = []
         self._reset()
+
+    @cached_property
+    def _index(self) -> CallIndex:
+        return CallIndex(self._events)  # most prompts need none
 
     @property
     def seen(self) -> int:

@@ -200,9 +200,11 @@ class Turn:
         response = await call.ask(request)
         if response is None:
             return await self._silent()
-        if not self.closing and not call.early and self._misfit(response):
-            return "again"
-        event = call.event(self._typed(response))
+        if self.bound.output is not None:
+            if not self.closing and not call.early and self._misfit(response):
+                return "again"
+            response = self._typed(response)
+        event = call.event(response)
         if self.closing:
             event = without_calls(event)
             if event.content is None and not event.error_code:

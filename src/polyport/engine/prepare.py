@@ -145,8 +145,8 @@ async def run_request_hooks(ctx: CallbackContext, box: Toolbox, request: ModelRe
 
 
 async def _system(ctx: RunContext, agent: LlmSpec, box: Toolbox) -> str:
-    tree = ctx.tree
-    root = tree.root if isinstance(tree.root, LlmSpec) else agent
+    root = ctx.tree.root
+    root = root if root is not agent and isinstance(root, LlmSpec) else agent
     parts: list[str] = []
     for owner, source in ((root, root.global_instruction), (agent, agent.instruction)):
         if source:

@@ -138,7 +138,7 @@ def _worker(tree: Tree, events: Sequence[Event], scope: str) -> tuple[Tree, Agen
 def _next(tree: Tree, events: Sequence[Event]) -> Agent:
     """The last agent that spoke, if the conversation may be taken back from it; else the root."""
     root = tree.root
-    if isinstance(root, LlmSpec) and root.sub_agents:
+    if root.sub_agents and isinstance(root, LlmSpec):
         return _speaker(tree, root, (e for e in reversed(events) if not e.isolation_scope))
     return root
 

@@ -133,10 +133,12 @@ async def _run(context: ToolContext, agent: LlmSpec, box: Toolbox, name: str, ar
     if tool is None:
         known = ", ".join(sorted(box.by_name)) or "none"
         raise AgentError(f"there is no tool {name!r}; the tools are: {known}")
-    result = await first(context.scope.hooks, "before_tool", agent.before_tool, context, tool, args)
-    if result is not None:
-        return result
-    return await wrap(context.scope.hooks, "around_tool", partial(gated, tool, context), context, tool)(args)
+    hooks = context.scope.hooks
+    if "before_tool" in hooks or agent.before_tool:
+        result = await first(hooks, "before_tool", agent.before_tool, context, tool, args)
+        if result is not None:
+            return result
+    return await wrap(hooks, "around_tool", partial(gated, tool, context), context, tool)(args)
 
 
 async def _tried(name: str, step: Awaitable[Any]) -> tuple[Any, Exception | None]:

@@ -18,7 +18,7 @@ def targets(tree: Tree, agent: LlmSpec) -> list[Agent]:
     works for a call has its own sub-agents only: its result belongs to the caller."""
     found = [child for child in agent.sub_agents if _takes_over(child)]
     parent = tree.parent(agent)
-    if isinstance(parent, LlmSpec) and agent.mode == "chat":
+    if parent is not None and isinstance(parent, LlmSpec) and agent.mode == "chat":
         if not agent.disallow_transfer_to_parent:
             found.append(parent)
         if not agent.disallow_transfer_to_peers:

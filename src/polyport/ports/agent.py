@@ -268,13 +268,15 @@ class CallbackContext(ReadContext):
         self.branch = ctx.branch
         self.isolation_scope = ctx.isolation_scope
         self.actions = actions if actions is not None else new_actions()
-        delta = self.actions.state_delta
-        if delta is None:
-            delta = self.actions.state_delta = {}
-        self._state = State(self.scope.state_in(self.isolation_scope), delta)
+        self._state: State | None = None
 
     @property
     def state(self) -> State:
+        if self._state is None:
+            delta = self.actions.state_delta
+            if delta is None:
+                delta = self.actions.state_delta = {}
+            self._state = State(self.scope.state_in(self.isolation_scope), delta)
         return self._state
 
     @property

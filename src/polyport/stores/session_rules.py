@@ -70,8 +70,8 @@ def as_stored(event: Event, seams: Seams) -> Event:
         event,
         id=event.id or seams.new_id(),
         timestamp=at if at.tzinfo is not None else at.replace(tzinfo=UTC),
-        output=json_safe(event.output, "output"),
-        custom_metadata=json_safe(event.custom_metadata, "custom metadata"),
+        output=None if event.output is None else json_safe(event.output, "output"),
+        custom_metadata=None if event.custom_metadata is None else json_safe(event.custom_metadata, "custom metadata"),
         actions=structs.replace(
             actions,
             state_delta=safe_delta(given) if given else given if given is None else {},
