@@ -101,11 +101,12 @@ class App:
         warn_of_missing_stores(self.trees, self.stores)
         self._compactors = compactors(compaction, self.trees, models)
         key = seal_key(secret, self.stores)
+        peers = peers_of(cluster, self.stores, key)
         engines = {
-            name: Engine(tree, self.stores, hooks, seams, self._compactors.get(name), key)
+            name: Engine(tree, self.stores, hooks, seams, self._compactors.get(name), key, claims=peers is None)
             for name, tree in self.trees.items()
         }
-        self.runs = Coordinator(engines, self.stores, self.limits, peers_of(cluster, self.stores, key))
+        self.runs = Coordinator(engines, self.stores, self.limits, peers)
         self._entered: AsyncExitStack | None = None
         self._around: list[Callable[[], AbstractAsyncContextManager[Any]]] = []
         self._beside: list[Callable[[], AbstractAsyncContextManager[Any]]] = []

@@ -10,6 +10,7 @@ from typing import Any
 
 import aiohttp
 import anyio
+import anyio.lowlevel
 import pytest
 
 from support.nats import nats
@@ -21,6 +22,7 @@ from pathlib import Path
 from polyport import App, Content, LlmAgent, ModelResponse, Part, make_tool
 from polyport.data.content import FunctionCall
 from polyport.data.limits import Limits
+from polyport.ports.plugin import Plugin
 from polyport.runs.cluster import Cluster
 from polyport.seams import Seams
 
@@ -64,6 +66,13 @@ class Steps:
 
     async def aclose(self): ...
 
+class Early(Plugin):
+    name = "early"
+
+    async def on_user_message(self, ctx, content):
+        if content.text == "early" and (HERE / "hang").exists():
+            (HERE / "hang").read_text()  # the whole process stands still, before anything is stored
+
 wrong = float(os.environ.get("BOT_CLOCK", "0"))
 app = App(
     LlmAgent(name="bot", model=Steps(), tools=[first, *(make_tool(t, idempotent=True) for t in (second, kill))]),
@@ -72,6 +81,7 @@ app = App(
         os.environ["BOT_NATS"], prefix=os.environ["BOT_PREFIX"], lease_s=1, runs=os.environ.get("BOT_RUNS", "here")
     ),
     secret="the same in all of them, and long",
+    plugins=[Early()],
     limits=Limits(shutdown_s=0.1, max_takeovers=1),
     seams=Seams(clock=lambda: time.time() + wrong),
 )
@@ -117,16 +127,16 @@ class Http:
 
     async def run(self, server: Serving, text: str) -> str:
         """Start a run that is not waited for; its id."""
-        async with self.session.post(f"{server.url}/run?detach=1", json=self._body(text)) as response:
+        async with self.session.post(f"{server.url}/run?detach=1", json=self.body(text)) as response:
             assert response.status == 202, await response.text()
             return (await response.json())["invocationId"]
 
     async def wait(self, server: Serving, text: str) -> Any:
-        async with self.session.post(f"{server.url}/run", json=self._body(text)) as response:
+        async with self.session.post(f"{server.url}/run", json=self.body(text)) as response:
             assert response.status == 200, await response.text()
             return await response.json()
 
-    def _body(self, text: str) -> Any:
+    def body(self, text: str) -> Any:
         message = {"role": "user", "parts": [{"text": text}]}
         return {"appName": "bot", "userId": "u", "sessionId": "s", "streaming": True, "newMessage": message}
 
@@ -247,6 +257,28 @@ async def test_T107_a_process_that_was_stopped_and_wakes_up_writes_nothing(bots:
             assert [said(e) for e in await http.wait(one, "hello")][-1] == "after hello", "it serves, as before"
             assert [said(e) for e in await http.stored(two)] == [*STORED, "hello", "after hello"]
     assert bots.done() == ["first", "second", "second"]
+
+
+async def test_T107_a_process_that_was_stopped_before_its_first_word_adds_nothing(bots: Bots) -> None:
+    with bots.serving() as one, bots.serving() as two:
+        async with calling() as http, anyio.create_task_group() as group:
+            await http.create(one)
+            answered: list[Any] = []
+
+            async def ask() -> None:
+                async with http.session.post(f"{one.url}/run", json=http.body("early")) as response:
+                    answered.append(response.status)
+
+            group.start_soon(ask)
+            with await bots.at_work():
+                bots.hangs_no_more()
+                with anyio.fail_after(30):
+                    while [said(e) for e in await http.stored(two)] != ["early", "after early"]:
+                        await anyio.lowlevel.checkpoint()
+        assert answered == [409], "it has lost its session"
+        async with calling() as http:
+            assert [said(e) for e in await http.stored(two)] == ["early", "after early"]
+            assert [said(e) for e in await http.wait(one, "hello")][-1] == "after hello"
 
 
 async def test_T110_a_process_whose_clock_is_wrong_changes_neither_order_nor_lease(bots: Bots) -> None:

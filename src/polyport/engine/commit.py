@@ -33,10 +33,16 @@ STORE_TIMEOUT_S = 30.0
 
 
 class Commit:
-    """The commit of one run. The first event that it stores claims the session (see SessionStore.append)."""
+    """The commit of one run. With `claims` the first event that it stores claims the session (see SessionStore.append)."""
 
     def __init__(
-        self, session: Session, store: SessionStore, publish: Publish, hooks: Hooks, sinks: Sequence[Sink] = ()
+        self,
+        session: Session,
+        store: SessionStore,
+        publish: Publish,
+        hooks: Hooks,
+        sinks: Sequence[Sink] = (),
+        claims: bool = True,
     ) -> None:
         self._session = session
         self._store = store
@@ -47,7 +53,7 @@ class Commit:
         else wants it, as nearly always."""
         self._hooks = hooks
         self._on_event = "on_event" in hooks
-        self._claimed = False
+        self._claimed = not claims
         self.context: ReadContext | None = None
 
     async def __call__(self, event: Event) -> Event:

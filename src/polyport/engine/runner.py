@@ -51,6 +51,9 @@ class Engine:
     compaction: Compactor | None = None
     secret: bytes = field(default=b"", repr=False)
     """The key with which requests for a human's approval are sealed; empty for none."""
+    claims: bool = True
+    """Whether a run takes its session from whoever has it, with its first event. Not in a cluster: who may run is settled
+    before, and a process that was taken for gone must not write when it wakes up."""
 
     async def execute(
         self,
@@ -66,7 +69,7 @@ class Engine:
         The user's message is stored before any agent runs and published only if `yield_user_message`. A live run has a `source`
         of messages instead.
         """
-        commit = Commit(session, self.stores.sessions, publish, self.hooks, sinks)
+        commit = Commit(session, self.stores.sessions, publish, self.hooks, sinks, claims=self.claims)
         message = request.message
         credentials: dict[str, dict[str, Any]] = {}
         if message is not None:
