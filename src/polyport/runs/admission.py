@@ -24,6 +24,8 @@ from polyport.ports.stores import Stores
 from polyport.runs.run import LiveRun
 from polyport.tools.json_schema import check
 
+SLOW_S = 0.3
+"""After so long without a word others may soon take this process for gone: less than a third of the shortest lease."""
 INTERRUPTED = "interrupted by a newer message"
 
 
@@ -54,9 +56,10 @@ class Admission:
         until = 0.0
         ticket = Ticket(request=request, run_id=request.invocation_id or self._new_id(), kept=kept)
         while True:
+            asked = anyio.current_time() if self._peers.name else 0.0
             ours, held = await self._peers.claim(ticket)
             if ours:
-                return held
+                return await self._sure(held, asked)
             until = until or anyio.current_time() + wait_s
             await self.check_answers(request)
             if self._limits.on_busy == "interrupt":
@@ -72,7 +75,9 @@ class Admission:
         """The session, and the ticket with the run that it is: a new one, or the one that goes on. NotFound (session, then
         app), Conflict when there is nothing to go on with."""
         key = request.key
+        began = anyio.current_time() if self._peers.name else 0.0
         session = await self._load(request)
+        ticket = await self._sure(ticket, began)
         engine = self._engines.get(key.app)
         if engine is None:
             raise NotFound(f"failed to load agent: there is no app {key.app!r}; see /list-apps")
@@ -82,6 +87,17 @@ class Admission:
             return Admitted(engine, session, ticket)  # as nearly always: a new run
         base = len(events_of(session, run_id))
         return Admitted(engine, session, await self._peers.renew(structs.replace(ticket, run_id=run_id, base=base)))
+
+    async def _sure(self, ticket: Ticket, since: float) -> Ticket:
+        """The ticket, if it is still ours. Whoever takes it raises the session's fence: who has read the session before cannot
+        write any more, but who reads it later could, after standing still meanwhile."""
+        if not since or anyio.current_time() - since < SLOW_S:
+            return ticket
+        try:
+            return await self._peers.renew(ticket)
+        except BaseException:
+            await self._peers.release(ticket)
+            raise
 
     async def take(self, request: RunRequest) -> tuple[Engine, Session]:
         """The same for a run of another process, which admitted it. NotFound."""
