@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from support.nats import NatsServer
 from support.nats import server as nats
 from support.processes import PATIENCE_S, Process, Serving
 
@@ -156,6 +157,8 @@ def test_the_processes_of_one_server_are_replicas_of_a_cluster(bot: Path, togeth
             follower.join(PATIENCE_S)
         told = [[event["id"] for event in events_of(stream) if "id" in event] for stream in streams]
         assert len(told) == 8 and told[0] and all(one == told[0] for one in told)
+        serving.signal(signal.SIGTERM)
+        assert serving.ended() == 0 and "Traceback" not in serving.said
 
 
 # ---- what they refuse
@@ -168,7 +171,12 @@ def test_the_processes_of_one_server_are_replicas_of_a_cluster(bot: Path, togeth
         ("worker", {"POLYPORT_DB": ""}, "--db"),
         ("serve", {"POLYPORT_SECRET": ""}, "POLYPORT_SECRET"),
         ("worker", {"POLYPORT_SECRET": ""}, "POLYPORT_SECRET"),
-        ("worker", {"POLYPORT_CLUSTER": ""}, "--cluster nats://"),
+        (
+            "worker",
+            {"POLYPORT_CLUSTER": "", "POLYPORT_CLUSTER_PREFIX": "", "POLYPORT_CLUSTER_LEASE": ""},
+            "--cluster nats:",
+        ),
+        ("serve", {"POLYPORT_CLUSTER": "", "POLYPORT_CLUSTER_RUNS": "workers"}, "add --cluster"),
         ("worker", {"POLYPORT_PUSH": "1"}, "--a2a"),
         ("worker", {"POLYPORT_HEALTH": "here"}, "--health"),
         ("serve", {"POLYPORT_CLUSTER": "redis://me:hunter2@host"}, "nats://"),
@@ -193,6 +201,7 @@ def test_an_app_with_settings_of_its_own_is_in_a_cluster_by_its_own_word(
 ):
     with (bot / "agent.py").open("a") as file:
         file.write(OWN.format(url=nats().url, prefix="x"))
+    del together["POLYPORT_DB"]
     with Process(command, str(bot), cwd=bot, env=together) as process:
         assert process.ended() == 1
         assert "--cluster" in process.err.text and "settings of its own" in process.err.text
@@ -259,6 +268,21 @@ def test_an_app_of_ones_own_says_itself_whether_it_takes_what_others_hand_out(bo
 
 
 # ---- probes
+
+
+def test_a_worker_is_ready_while_its_cluster_can_be_reached(bot: Path, together: dict[str, str]):
+    queue = NatsServer()
+    try:
+        with Worker(str(bot), "--health", "0", env={**together, "POLYPORT_CLUSTER": queue.url}) as worker:
+            url = worker.says(r"^  probes +(http://\S+)/health, /ready$")[1]
+            assert ask(url, "/ready")[0] == 200
+            queue.stop()
+            assert ask(url, "/ready")[0] == 503 and ask(url, "/health")[0] == 200
+            queue.start()
+            assert worker.says("is there again", err=True)
+            assert ask(url, "/ready")[0] == 200
+    finally:
+        queue.close()
 
 
 def test_a_worker_answers_probes_on_this_machine_and_nothing_else(bot: Path, together: dict[str, str]):

@@ -261,7 +261,7 @@ def build(options: ServeOptions) -> App:
         ),
         given=options.given,
         protocols=partial(chosen, options),
-        cluster=cluster_of(options),
+        cluster=partial(cluster_of, options),
     )
     if options.prefix:  # refused above for an App of the user's own
         app.asgi = app.asgi.under(prefixes_of(options.prefix))

@@ -45,9 +45,16 @@ def only_rest(telemetry: Plugin | None) -> list[str | Mountable]:
     return ["rest"]
 
 
+def no_others() -> None:
+    return None
+
+
 def cluster_of(options: ServeOptions) -> Peers | None:
     """The other processes, if there may be any. ConfigError for a URL that is none, and without the package that is needed."""
     if options.cluster is None:
+        alone = [flag for flag in options.given if flag in CLUSTER]
+        if alone:
+            raise ConfigError(f"{', '.join(alone)}: add --cluster, for which it is")
         return None
     if options.db is None:
         raise ConfigError(
@@ -74,10 +81,11 @@ def make_app(
     identity: Identity | None = None,
     given: Sequence[str] = (),
     protocols: Protocols = only_rest,
-    cluster: Peers | None = None,
+    cluster: Callable[[], Peers | None] = no_others,
 ) -> App:
-    """The App that the words name, with telemetry if the OTEL_* environment asks for it. `given` are the flags that the user
-    wrote: ConfigError when one of them is the business of an App of the user's own, which is never changed behind its back."""
+    """The App that the words name, with telemetry if the OTEL_* environment asks for it. `protocols` and `cluster` are asked for
+    agents only, for an App of the user's own is never changed behind its back. `given` are the flags that the user wrote:
+    ConfigError when one of them is the business of such an App."""
     found = load(words)
     if not isinstance(found, App):
         telemetry = telemetry_from_env()
@@ -85,7 +93,14 @@ def make_app(
         auth = identity.made() if identity is not None else None
         plugins = [telemetry] if telemetry is not None else []
         return App(
-            found, stores=db, plugins=plugins, limits=limits, guard=guard, auth=auth, protocols=served, cluster=cluster
+            found,
+            stores=db,
+            plugins=plugins,
+            limits=limits,
+            guard=guard,
+            auth=auth,
+            protocols=served,
+            cluster=cluster(),
         )
     own_auth = found.asgi.guard.auth
     own_guard = not found.asgi.guard.is_open or type(found.asgi.guard) is not Guard
