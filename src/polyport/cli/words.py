@@ -83,8 +83,8 @@ def make_app(
     protocols: Protocols = only_rest,
     cluster: Callable[[], Peers | None] = no_others,
 ) -> App:
-    """The App that the words name, with telemetry if the OTEL_* environment asks for it. `protocols` and `cluster` are asked for
-    agents only, for an App of the user's own is never changed behind its back. `given` are the flags that the user wrote:
+    """The App that the words name, with telemetry if the OTEL_* environment asks for it. `protocols` and `cluster` are asked
+    for agents only, for an App of the user's own is never changed behind its back. `given` are the flags that the user wrote:
     ConfigError when one of them is the business of such an App."""
     found = load(words)
     if not isinstance(found, App):
