@@ -1,0 +1,106 @@
+"""Processes of a cluster are killed again and again while many clients talk to all of them: nothing is lost or doubled."""
+
+import random
+import signal
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import anyio
+import pytest
+
+from support.bots import Bots, Http, calling, said
+from support.postgres import server
+from support.processes import Serving
+
+pytestmark = pytest.mark.long
+KILLS, SESSIONS = 12, 12
+TURN = ["first", "first", "second", "second", "after second"]
+
+
+class Soak:
+    """`alive` are the processes now; `taken` are the messages that were accepted, and their runs."""
+
+    def __init__(self, bots: Bots) -> None:
+        self.bots = bots
+        self.alive: list[Serving] = []
+        self.taken: dict[str, tuple[str, str]] = {}
+        self.tried: set[str] = set()
+        self.over = anyio.Event()
+        self.chance = random.Random(7)
+
+    async def talk(self, http: Http) -> None:
+        """Say one thing after the other, each to some process, whether or not the last one is done."""
+        n = 0
+        while not self.over.is_set():
+            text = f"go {http.name} {n}"
+            n += 1
+            self.tried.add(text)
+            try:
+                run_id = await http.run(self.chance.choice(self.alive), text)
+            except (aiohttp.ClientError, AssertionError):
+                continue  # it was killed meanwhile; or busy
+            self.taken[text] = (http.name, run_id)
+            await self.ended(http, run_id)
+
+    async def ended(self, http: Http, run_id: str) -> Any:
+        """Ask some process until the run is over."""
+        with anyio.fail_after(60):
+            while True:
+                try:
+                    found = await http.status(self.chance.choice(self.alive), run_id)
+                except aiohttp.ClientError:
+                    continue
+                if found.get("status") not in (None, "running"):
+                    return found
+
+    async def kill(self) -> None:
+        for _ in range(KILLS):
+            new = await anyio.to_thread.run_sync(self.start)
+            old = self.alive[0]
+            self.alive = [*self.alive[1:], new]
+            old.signal(signal.SIGKILL)
+            await anyio.to_thread.run_sync(old.__exit__, None, None, None)
+        self.over.set()
+
+    def start(self) -> Serving:
+        return self.bots.serving().__enter__()
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgres"])
+async def test_T106_nothing_is_lost_or_doubled_while_processes_are_killed(tmp_path: Path, database: str) -> None:
+    bots = Bots(tmp_path)
+    bots.hangs_no_more()
+    bots.env["BOT_TAKEOVERS"] = "50"
+    if database == "postgres":
+        bots.env["BOT_DB"] = server().url(server().new_database())
+    soak = Soak(bots)
+    try:
+        soak.alive = [soak.start() for _ in range(3)]
+        async with calling() as http:
+            talks = [Http(http.session, f"s{n}") for n in range(SESSIONS)]
+            for talk in talks:
+                await talk.create(soak.alive[0])
+            async with anyio.create_task_group() as group:
+                for talk in talks:
+                    group.start_soon(soak.talk, talk)
+                group.start_soon(soak.kill)
+            ends = [await soak.ended(http, run_id) for _, run_id in soak.taken.values()]
+            assert {end["status"] for end in ends} == {"finished"}
+            for talk in talks:
+                await check(soak, talk)
+        assert len(soak.taken) > KILLS
+        print(database, len(soak.taken), "runs,", len(soak.tried), "tried")
+    finally:
+        for process in soak.alive:
+            process.__exit__(None, None, None)
+
+
+async def check(soak: Soak, talk: Http) -> None:
+    """Each accepted message is in its session once, with its whole turn right behind it; what was not accepted may be, too."""
+    events = await talk.stored(soak.alive[0])
+    words = [said(e) for e in events]
+    asked = [word for word in words if word.startswith("go ")]
+    assert len(asked) == len(set(asked)), "twice"
+    assert {text for text, (name, _) in soak.taken.items() if name == talk.name} <= set(asked), "lost"
+    assert words == [word for text in asked for word in (text, *TURN)], "mixed, or not whole"
