@@ -6,15 +6,15 @@ steps inside commit, before anybody sees them; what is only streamed is fetched 
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import anyio
 from msgspec import structs
 
 from polyport.data.event import Event
 from polyport.data.run import RunConfig, RunOutcome, RunRequest
-from polyport.data.session import Session, SessionKey
+from polyport.data.session import SessionKey
 from polyport.engine.hooks import ask
 from polyport.errors import (
     AgentError,
@@ -27,11 +27,11 @@ from polyport.errors import (
     Unavailable,
     describe,
 )
-from polyport.ports.agent import Agent
 from polyport.ports.runs import Run
 from polyport.ports.tasks import TaskScope
 from polyport.protocols.a2a.answers import answered, asked_again, content_of
 from polyport.protocols.a2a.calls import CallContext
+from polyport.protocols.a2a.cleanup import below
 from polyport.protocols.a2a.projection import Place, Projector
 from polyport.protocols.a2a.settings import Execution, ExecutorConfig, TaskRejected
 from polyport.protocols.a2a.tasks import LiveTask, NewStatus, StateChanged, Step
@@ -49,22 +49,12 @@ SHUTDOWN = "the server is shutting down"
 CANCELED = "the task was canceled"
 TAKEN_OVER = "another process has taken the run over"
 """Why a run is stopped that is not this process's any more."""
-TAKE_UP_S = 60.0
-"""How long a turn that was taken up waits for its session, which whoever died may seem to have for a while."""
 TRY_S = 0.5
+"""How soon a turn that was taken up is tried again where too many runs are active."""
 
 
 class ProcessorFailed(AgentError):
     """A hook or a converter of the executor failed."""
-
-
-@runtime_checkable
-class CancelsRemoteTasks(Protocol):
-    """An agent that has started tasks elsewhere, and can cancel those that wait (T099)."""
-
-    async def cancel_remote(self, session: Session, call_ids: Sequence[str]) -> None:
-        """Cancel the remote tasks that asked these long-running calls of the session."""
-        ...
 
 
 class Executor:
@@ -76,6 +66,8 @@ class Executor:
         self.config = config
         self.tree = parts.trees[app]
         self.max_takeovers = parts.limits.max_takeovers
+        self.on_left: Callable[[], None] = lambda: None
+        """Called when a task was left as it is, to be taken up by whoever looks next."""
         self._seams = parts.seams
 
     def key(self, scope: TaskScope, call: CallContext, context_id: str) -> SessionKey:
@@ -131,7 +123,7 @@ class Executor:
             return
         task = live.view.snapshot()
         ids = translate.call_ids(task.history[-1].parts) if task.history else []
-        steps: list[Any] = [agent.cancel_remote for agent in _below(self.runs.agents.get(self.app))] if ids else []
+        steps: list[Any] = [agent.cancel_remote for agent in below(self.runs.agents.get(self.app))] if ids else []
         for step in steps:
             await self._tried(live, step, session, ids)
         if self.config.cleanup is not None:
@@ -206,14 +198,31 @@ class Work:
         return self._status(outcome)
 
     async def _start(self) -> Run:
-        until = anyio.current_time() + TAKE_UP_S
+        """The run. One that was taken up is not refused, for it was taken in: by a replica that is gone, or is thought to be.
+        If that one still got any further, it is looked again at what is stored."""
+        runs, turn = self._executor.runs, self._turn
         while True:
             try:
-                return await self._executor.runs.start(self._execution.run, sinks=[self._sink])
-            except (Conflict, LimitExceeded) as error:
-                if not self._turn.taken_up or (isinstance(error, Conflict) and anyio.current_time() > until):
+                run = await runs.start(self._execution.run, sinks=[self._sink])
+            except LimitExceeded:
+                if not turn.taken_up:
                     raise
-            await anyio.sleep(TRY_S)  # it was taken in, by a replica that is gone: now it is not refused
+                await anyio.sleep(TRY_S)
+            except Conflict as error:
+                if not turn.taken_up or not self._live.shared:
+                    raise
+                self._leave(str(error))
+            else:
+                if turn.past is not None and self._live.shared and run.base != turn.past.stored:
+                    await runs.cancel(run.id, TAKEN_OVER)
+                    self._leave("it got further meanwhile")
+                return run
+
+    def _leave(self, why: str) -> NoReturn:
+        """Leave the task as it is, for whoever looks next."""
+        self._live.lose()
+        self._executor.on_left()
+        raise StateChanged(f"task {self._live.id!r} is left for another look: {why}")
 
     async def _prepare(self) -> NewStatus | None:
         """What the agent is to be given. A status when it is not to be asked at all."""
@@ -267,8 +276,7 @@ class Work:
         if isinstance(error, StateChanged):
             raise error
         if self._live.shared and (isinstance(error, Superseded) or outcome.reason == TAKEN_OVER):
-            self._live.lose()
-            raise StateChanged(str(error or outcome.reason))
+            self._leave(str(error or outcome.reason))
         if isinstance(error, ProcessorFailed):
             return self._projector.failed(str(error))
         return self._projector.ending(outcome)
@@ -373,15 +381,3 @@ class Work:
             return
         await self._write(status, self._projector.working())  # in one step: a task that rests may be taken elsewhere
         live.turns[1].question = status.message
-
-
-def _below(agent: Agent | None) -> Iterator[CancelsRemoteTasks]:
-    """The agents of a tree, and those inside their tools, that can cancel remote tasks."""
-    if agent is None:
-        return
-    if isinstance(agent, CancelsRemoteTasks):
-        yield agent
-    tools: Sequence[Any] = getattr(agent, "tools", ())
-    inner = [found for tool in tools if isinstance(found := getattr(tool, "agent", None), Agent)]
-    for below in (*agent.sub_agents, *inner):
-        yield from _below(below)

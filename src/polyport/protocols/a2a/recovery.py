@@ -27,6 +27,7 @@ from polyport.protocols.a2a.fold import read_change
 from polyport.protocols.a2a.intake import AT_WORK, Intake
 from polyport.protocols.a2a.tasks import LiveTask, NewStatus
 from polyport.protocols.a2a.turns import Past, Turn
+from polyport.runs.admission import events_of
 from polyport.wire.a2a import Message, Role, SendMessageRequest
 
 log = logging.getLogger("polyport.a2a")
@@ -34,8 +35,11 @@ log = logging.getLogger("polyport.a2a")
 STOPPED = "the server stopped while it worked on this task"
 LOOK_S = 20.0
 """How often tasks are looked for that no replica works on: the store failed then, or who took them up died, too."""
+SOON_S = 0.5
 ROUNDS = 3
 """How often it is looked again at once when tasks have changed meanwhile."""
+CLAIMS = 100
+"""How often one task is taken up without getting any further."""
 
 
 class Recovery:
@@ -49,7 +53,9 @@ class Recovery:
         self._resume = resume
         self._open = False
         self._one = asyncio.Lock()
+        self._left = anyio.Event()
         self._kind = f"a2a:{executor.app}"
+        executor.on_left = self._soon
         self._peers.holds(self._kind, self._tasks.busy)
 
     def on_loss(self) -> None:
@@ -75,8 +81,15 @@ class Recovery:
     async def _look(self, scope: anyio.CancelScope) -> None:
         with scope:
             while True:
-                await anyio.sleep(LOOK_S)
+                with anyio.move_on_after(LOOK_S):
+                    await self._left.wait()
+                    await anyio.sleep(SOON_S)
+                self._left = anyio.Event()
                 await self._again()
+
+    def _soon(self) -> None:
+        """Look again in a moment: a task was left that another process, or this one, goes on with."""
+        self._left.set()
 
     async def _again(self) -> None:
         if self._open:
@@ -125,6 +138,7 @@ class Recovery:
             with self._tasks.claiming(live):
                 if live.shared and not await live.claim(head.version):
                     return None
+                log.info("task %s is taken up", live.id)
                 await self._take_up(live)
                 return True
         except PolyportError as error:
@@ -135,10 +149,11 @@ class Recovery:
 
     async def _take_up(self, live: LiveTask) -> None:
         changes = (await self._tasks.backing.store.get(live.scope, live.id)).changes
-        lost = {change.event_id for change in takewhile(lambda change: change.kind == "claim", reversed(changes))}
-        if len(lost) > self._executor.max_takeovers:
+        claims = [change.event_id for change in takewhile(lambda change: change.kind == "claim", reversed(changes))]
+        lost = set(claims)
+        if len(lost) > self._executor.max_takeovers or len(claims) > CLAIMS:
             key = self._executor.key(live.scope, CallContext(caller=live.scope.owner), live.context_id)
-            why = f"the task was given up: {len(lost)} processes were lost while they worked on it"
+            why = f"the task was given up: it was taken up {len(claims)} times, by {len(lost)} processes, and got no further"
             await live.write(self._executor.projector(live, key).failed(why))
             return
         after = await recovered(self._executor, live, changes, resume=self._resume)
@@ -177,7 +192,8 @@ async def recovered(
             late = bool(turns)
             turns.append(Turn(call, request, streaming=True, late=late, question=None if late else asker))
     if run_id:
-        turns[0].past = Past(run_id, events, _seen(live.id, changes), _ended(executor, session, run_id))
+        stored = len(events_of(session, run_id))
+        turns[0].past = Past(run_id, events, _seen(live.id, changes), _ended(executor, session, run_id), stored)
     return turns
 
 

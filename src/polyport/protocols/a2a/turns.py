@@ -17,12 +17,13 @@ from polyport.wire.a2a import Message, SendMessageRequest
 
 class Past(NamedTuple):
     """What a process that died had done for a turn: the run, its events since the user's last word, which of them are in the
-    task already (event id -> artifact id), and whether there is nothing left to do."""
+    task already (event id -> artifact id), whether there is nothing left to do, and how many events of the run are stored."""
 
     run_id: str
     events: Sequence[Event]
     seen: Mapping[str, str]
     ended: bool
+    stored: int = 0
 
 
 class Turn:
