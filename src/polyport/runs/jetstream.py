@@ -106,7 +106,10 @@ class JetStream:
 
         async def found() -> None:
             log.info("the cluster at %s is there again", self._url.shown)
-            back()
+            try:
+                back()
+            except Unavailable as error:  # we are about to leave; raised here it would end the client's own task
+                log.debug("%s", error)
 
         try:
             with anyio.move_on_after(CONNECT_S):
@@ -119,7 +122,7 @@ class JetStream:
                     connect_timeout=2,
                     reconnect_time_wait=0.25,  # pyright: ignore[reportArgumentType]  seconds, as it is used
                     max_reconnect_attempts=FIRST_TRIES,
-                    ping_interval=5,
+                    ping_interval=2,
                     max_outstanding_pings=2,
                     **self._url.options,
                 )

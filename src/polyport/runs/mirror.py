@@ -9,6 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 import anyio
+import msgspec
 
 from polyport.data.live import LiveRequest
 from polyport.data.run import RunOutcome
@@ -18,11 +19,12 @@ from polyport.ports.runs import FeedItem
 from polyport.runs.feed import Feed, until_woken, wake
 from polyport.runs.jetstream import Message
 from polyport.runs.link import Link
-from polyport.runs.shown import Tail, outcome_of, read_shown
+from polyport.runs.shown import Shown, Tail, outcome_of, read_shown
 
 log = logging.getLogger("polyport.cluster")
 UNUSED_S = 30.0
 """How long a mirror that nobody uses goes on."""
+OTHER_VERSION = "the run is carried out by another version, which says what is not known here"
 LOST = "the process that carried it out is gone"
 
 
@@ -127,7 +129,13 @@ class Mirror(Feed):
             return
         data = b"".join(self._pieces)
         self._pieces = []
-        shown = read_shown(data)
+        try:
+            self._show(read_shown(data))
+        except msgspec.DecodeError as error:
+            log.warning("run %s cannot be shown: %s", self.id, error)
+            self.finish(RunOutcome(status="failed", error=Unavailable(OTHER_VERSION), reason=OTHER_VERSION))
+
+    def _show(self, shown: Shown) -> None:
         self.key, self.base = shown.key, shown.base
         for offset, (stored, event) in enumerate(shown.items, shown.first):
             if offset <= self.offset:

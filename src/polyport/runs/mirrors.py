@@ -14,6 +14,8 @@ from polyport.runs.link import Link
 from polyport.runs.mirror import Mirror, Stop
 
 KEPT = 256
+KEPT_ITEMS = 20_000
+"""How many events those hold together that nobody follows."""
 ITEMS = 100_000
 BEGINS_S = 2.0
 """How long the first word of a run may take that another process has begun."""
@@ -36,12 +38,18 @@ class Mirrors:
         mirror = self._kept.get(run_id)
         if mirror is None or mirror.life != life:
             mirror = self._kept[run_id] = Mirror(self._link, run_id, life, ITEMS, self._stop)
-            spare = [old for old in self._kept.values() if not old.running]
-            for old in spare[: max(0, len(self._kept) - KEPT)]:
-                if old is not mirror:
-                    del self._kept[old.id]
+            self._make_room(mirror)
         self._kept.move_to_end(run_id)
         return mirror
+
+    def _make_room(self, new: Mirror) -> None:
+        spare = [old for old in self._kept.values() if not old.running and old is not new]
+        items = sum(old.kept for old in spare)
+        for old in spare:
+            if len(self._kept) <= KEPT and items <= KEPT_ITEMS:
+                break
+            del self._kept[old.id]
+            items -= old.kept
 
     def handed(self, ticket: Ticket, attached: bool) -> Mirror:
         """The mirror of a run that was handed out."""

@@ -40,6 +40,7 @@ class Taking:
         self._woken = anyio.Event()
         self._rests_until = 0.0
         self._suspects: set[str] = set()
+        self._looks = False
 
     def on_loss(self, kind: str, recover: Callable[[], Awaitable[None]]) -> None:
         self._recover[kind] = recover
@@ -67,6 +68,7 @@ class Taking:
         self._woken.set()
 
     async def _beat(self) -> None:
+        """Nothing here may take long: who says nothing for a lease is gone."""
         beats = 0
         while True:
             try:
@@ -74,16 +76,23 @@ class Taking:
                 for lost in await self._link.replicas.lost():
                     log.warning("process %s is gone", lost.name)
                     self._link.start(self._lost, lost)
-                if self._able:
-                    await self._look_for_waiting()
-                    if self._suspects or beats % (LOOK_EVERY * 3) == 3:
-                        await self._look_for_orphans()
             except Unavailable as error:
                 log.debug("%s", error)
+            if self._able and not self._looks:
+                self._link.start(self._look, bool(self._suspects) or beats % (LOOK_EVERY * 3) == 3)
             beats += 1
             self._woken = anyio.Event()
             with anyio.move_on_after(self._link.lease_s / 3):
                 await self._woken.wait()
+
+    async def _look(self, everywhere: bool) -> None:
+        self._looks = True
+        try:
+            await self._look_for_waiting()
+            if everywhere:
+                await self._look_for_orphans()
+        finally:
+            self._looks = False
 
     @property
     def _able(self) -> bool:

@@ -5,6 +5,7 @@ knows an older one can neither change nor delete it.
 """
 
 import logging
+from collections.abc import Sequence
 
 import anyio
 import msgspec
@@ -50,7 +51,7 @@ class Tickets:
 
     async def read(self, key: SessionKey) -> Ticket | None:
         message = await self._jetstream.last(self._subjects.tickets, self._subjects.ticket(key))
-        return None if message is None else _ticket(message)
+        return None if message is None else next(iter(_tickets([message])), None)
 
     async def change(self, ticket: Ticket, changed: Ticket) -> Ticket | None:
         """Put `changed` in the place of `ticket`; None when that is no longer there."""
@@ -68,7 +69,7 @@ class Tickets:
             await self._jetstream.publish(self._subjects.freed(ticket.request.key))
 
     async def all(self) -> list[Ticket]:
-        return [_ticket(m) for m in await self._jetstream.since(self._subjects.tickets, self._subjects.all_tickets, 0)]
+        return _tickets(await self._jetstream.since(self._subjects.tickets, self._subjects.all_tickets, 0))
 
     async def freed(self, ticket: Ticket, wait_s: float) -> bool:
         """See ports.peers.Peers."""
@@ -132,6 +133,13 @@ def _who(ticket: Ticket) -> tuple[int, str, str, int]:
     return ticket.life, ticket.owner, ticket.run_id, ticket.taken
 
 
-def _ticket(message: Message) -> Ticket:
-    ticket = _decoder.decode(message.data)
-    return structs.replace(ticket, life=ticket.life or message.seq, revision=message.seq)
+def _tickets(messages: Sequence[Message]) -> list[Ticket]:
+    found: list[Ticket] = []
+    for message in messages:
+        try:
+            ticket = _decoder.decode(message.data)
+        except msgspec.DecodeError as error:
+            log.warning("a ticket of another version is left alone: %s", error)
+        else:
+            found.append(structs.replace(ticket, life=ticket.life or message.seq, revision=message.seq))
+    return found
