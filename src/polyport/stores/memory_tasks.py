@@ -105,11 +105,10 @@ class MemoryTasks:
         with self._lock:
             row = self._row(scope, task_id)
             kept = self._scopes[scope]
-            before = row.place
-            row.head = rules.updated(row.head, version, update)
+            before, row.head = row.head, rules.updated(row.head, version, update)
             row.changes.extend(update.changes)
-            if row.place != before:
-                del kept.order[bisect_left(kept.order, before)]
+            if row.head.status_ms != before.status_ms:
+                del kept.order[bisect_left(kept.order, Place(before.status_ms, row.seq))]
                 insort(kept.order, row.place)
             if update.message is not None:
                 kept.note(row, update.message, row.head.status_ms)

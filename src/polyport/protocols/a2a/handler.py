@@ -117,8 +117,8 @@ class A2aHandler:
         binding calls it for the echo. VersionNotSupported, ExtensionSupportRequired, NotFound for an unknown tenant."""
         settings = self.settings
         if call.version or settings.strict_version:
-            version = read_version(call.version)
-            if version not in settings.versions:
+            version = call.version
+            if version not in settings.versions and (version := read_version(version)) not in settings.versions:
                 served = ", ".join(settings.versions)
                 raise VersionNotSupported(f"A2A {version} is not served here; served are: {served}")
         missing = [uri for uri in settings.required_extensions if uri not in call.extensions]

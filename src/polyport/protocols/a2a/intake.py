@@ -17,7 +17,7 @@ from msgspec import structs
 from polyport.codec import encode
 from polyport.engine.hooks import ask
 from polyport.errors import AgentError, LimitExceeded, PolyportError, Unavailable
-from polyport.ports.tasks import MessageKey, TaskScope
+from polyport.ports.tasks import MessageKey, TaskHead, TaskScope
 from polyport.protocols.a2a.answers import content_of, without_credentials
 from polyport.protocols.a2a.calls import CallContext
 from polyport.protocols.a2a.elsewhere import Elsewhere
@@ -137,10 +137,14 @@ class Intake:
         task_id, context_id = self._seams.new_id(), said.context_id or self._seams.new_id()
         message = structs.replace(said, task_id=task_id, context_id=context_id)
         key = self._executor.key(scope, turn.call, context_id)
+        now, state = self.tasks.backing.now_ms(), TaskState.SUBMITTED
+        head = TaskHead(
+            id=task_id, scope=scope, context_id=context_id, state=state.value, status_ms=now, created_ms=now
+        )
         task = Task(
             id=task_id,
             context_id=context_id,
-            status=new_status(TaskState.SUBMITTED, self.tasks.backing.now_ms()),
+            status=new_status(state, now),
             history=[message],
             metadata={translate.EXTENSION: True, **translate.base_metadata(key.app, key.user, key.id)},
         )
@@ -149,14 +153,15 @@ class Intake:
             config = await push.create(scope, structs.replace(config, task_id=task_id, tenant=scope.tenant))
         made = False
         try:
-            live = await self.tasks.create(task, scope, message_key(said, said.context_id), self._since_ms())
+            live = await self.tasks.create(head, task, message_key(said, said.context_id), self._since_ms())
             made = live.id == task_id
         finally:
             if push is not None and config is not None and not made:
                 await push.delete(scope, task_id, config.id)
         if not made:
             return Accepted(live, await self._same(live, turn))
-        await live.tell([update_of(task, 1)])
+        if push is not None:
+            await live.tell([update_of(task, 1)])
         turn.request = structs.replace(request, message=message)
         return Accepted(live, self._enqueue(live, turn))
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, contextmanager
 
 from polyport.errors import NotFound
 from polyport.ports.tasks import MessageKey, TaskChange, TaskHead, TaskScope
-from polyport.protocols.a2a.fold import TaskView, ms_of, update_of, view_of
+from polyport.protocols.a2a.fold import TaskView, update_of, view_of
 from polyport.protocols.a2a.tasks import Backing, LiveTask
 from polyport.wire.a2a import Task
 from polyport.wire.a2a_errors import TaskNotFound
@@ -60,17 +60,9 @@ class Tasks:
         finally:
             self.release(live)
 
-    async def create(self, task: Task, scope: TaskScope, key: MessageKey, since_ms: int) -> LiveTask:
+    async def create(self, head: TaskHead, task: Task, key: MessageKey, since_ms: int) -> LiveTask:
         """A new task, held; or the one that took this message in before (its id is another)."""
-        now = ms_of(task.status.timestamp)
-        head = TaskHead(
-            id=task.id,
-            scope=scope,
-            context_id=task.context_id,
-            state=task.status.state.value,
-            status_ms=now,
-            created_ms=now,
-        )
+        scope = head.scope
         first = update_of(task, 1)
         entry = self._enter(scope, task.id)
         entry.soon = True

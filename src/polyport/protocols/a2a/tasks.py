@@ -54,19 +54,11 @@ class Backing(NamedTuple):
 
     @property
     def instant(self) -> bool:
-        """Whether nothing waits while steps are written, so that nothing needs a shield from cancellation."""
+        """Whether nothing waits while steps are written, so that it needs neither a lock nor a shield from cancellation."""
         return self.store.instant and self.push is None
 
     def now_ms(self) -> int:
         return int(self.seams.clock() * 1000)
-
-
-class Columns(NamedTuple):
-    """What is noted with steps."""
-
-    event_id: str = ""
-    run_id: str | None = None
-    message: MessageKey | None = None
 
 
 class Reader(Protocol):
@@ -164,55 +156,53 @@ class LiveTask:
         StateChanged when the task has ended, or is in no state of `only_in`. Once begun it is not stopped by a cancellation.
         What the caller does right after it, before it waits for anything, comes before anybody else writes.
         """
-        columns = Columns(event_id, run_id, message)
         if self._backing.instant:
-            return await self._write(steps, columns, only_in, unless)
+            return await self._write(steps, event_id, run_id, message, only_in, unless)
         with anyio.CancelScope(shield=True):
-            return await self._write(steps, columns, only_in, unless)
+            async with self.lock:
+                return await self._write(steps, event_id, run_id, message, only_in, unless)
         raise AssertionError("unreachable")
 
     async def _write(
         self,
         steps: Sequence[Step],
-        columns: Columns,
+        event_id: str,
+        run_id: str | None,
+        message: MessageKey | None,
         only_in: Collection[TaskState] | None,
         unless: Callable[[], bool] | None,
     ) -> bool:
-        async with self.lock:
-            while True:
-                self._check(only_in)
-                if unless is not None and unless():
-                    return False
-                updates, status_ms = self._updates(steps)
-                update = TaskUpdate(
-                    changes=changes_of(updates, columns.event_id),
-                    state=None if status_ms is None else _last_state(steps),
-                    status_ms=status_ms,
-                    run_id=columns.run_id,
-                    message=columns.message,
-                )
-                if await self._stored(update):
-                    break
-                if columns.message is not None:
-                    raise StateChanged(f"task {self.id!r} has changed; it may have this message now")
-            if self._backing.shared:
-                self._backing.peers.ring(topic(self.id))
-            await self.tell(updates)
-            self._take(updates)
-            if columns.message is not None:
-                self.messages.add(columns.message)
+        while True:
+            self._check(only_in)
+            if unless is not None and unless():
+                return False
+            updates, state, status_ms = self._updates(steps)
+            changes = changes_of(updates, event_id)
+            update = TaskUpdate(changes=changes, state=state, status_ms=status_ms, run_id=run_id, message=message)
+            if await self._stored(update):
+                break
+            if message is not None:
+                raise StateChanged(f"task {self.id!r} has changed; it may have this message now")
+        if self._backing.shared:
+            self._backing.peers.ring(topic(self.id))
+        await self.tell(updates)
+        self._take(updates)
+        if message is not None:
+            self.messages.add(message)
         return True
 
     def _check(self, only_in: Collection[TaskState] | None) -> None:
         if self.state.terminal or (only_in is not None and self.state not in only_in):
             raise StateChanged(f"task {self.id!r} is {self.state} now")
 
-    def _updates(self, steps: Sequence[Step]) -> tuple[list[Update], int | None]:
-        """The steps as frames, and the time of the last status. The times of a task's statuses rise (T056)."""
+    def _updates(self, steps: Sequence[Step]) -> tuple[list[Update], str | None, int | None]:
+        """The steps as frames, the last state and its time. The times of a task's statuses rise (T056)."""
         found: list[Update] = []
+        state: str | None = None
         status_ms: int | None = None
         for version, step in enumerate(steps, self.head.version + 1):
             if isinstance(step, NewStatus):
+                state = step.state.value
                 status_ms = max(self._backing.now_ms(), (status_ms or self.head.status_ms) + 1)
                 step = TaskStatusUpdateEvent(
                     task_id=self.id,
@@ -221,7 +211,7 @@ class LiveTask:
                     metadata=step.metadata,
                 )
             found.append(update_of(step, version))
-        return found, status_ms
+        return found, state, status_ms
 
     async def _stored(self, update: TaskUpdate) -> bool:
         """Whether the store took it; when somebody else was faster, what they wrote is taken in instead."""
@@ -275,8 +265,7 @@ class LiveTask:
     async def tell(self, updates: Sequence[Update]) -> None:
         """Have push notifications noted. A task does not depend on whether that works."""
         push = self._backing.push
-        shown = [u for u in updates if u.frame.message is None] if push is not None else ()
-        if push is None or not shown:
+        if push is None or not (shown := [u for u in updates if u.frame.message is None]):
             return
         try:
             await push.changed(self.scope, self.id, shown)
@@ -386,10 +375,6 @@ class LiveTask:
     async def changed(self) -> None:
         """Wait until something happens. Safe to cancel."""
         await until_woken(self._waiting)
-
-
-def _last_state(steps: Sequence[Step]) -> str | None:
-    return next((s.state.value for s in reversed(steps) if isinstance(s, NewStatus)), None)
 
 
 def topic(task_id: str) -> str:
