@@ -7,7 +7,7 @@ depend on its sender any more. One worker per task, in the task group that `serv
 import hashlib
 import logging
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import NamedTuple
 
 import anyio
@@ -214,13 +214,14 @@ class Intake:
                 raise LimitExceeded(f"{self._settings.queued_messages} messages wait for task {live.id!r} already", 1.0)
             try:
                 kept = without_credentials(message, live.view.status.message)
-                written = await live.write(
-                    *((kept,) if late else (kept, working)),
-                    message=key,
-                    run_id=None if late else "",
-                    only_in=AT_WORK if late else INTERRUPTED,
-                    unless=lambda: key in live.messages,
-                )
+                with nullcontext() if late else self.tasks.claiming(live):
+                    written = await live.write(
+                        *((kept,) if late else (kept, working)),
+                        message=key,
+                        run_id=None if late else "",
+                        only_in=AT_WORK if late else INTERRUPTED,
+                        unless=lambda: key in live.messages,
+                    )
             except StateChanged:
                 if await self.tasks.backing.store.find_message(live.scope, key, self._since_ms()) == live.id:
                     return False

@@ -22,8 +22,8 @@ class _Entry:
 
     def __init__(self) -> None:
         self.live: LiveTask | None = None
-        self.soon = False
-        """Whether it is being made, or claimed, to be worked on here."""
+        self.soon = 0
+        """How many are making or claiming it, to work on it here."""
         self.lock = asyncio.Lock()
         self.holders = 0
 
@@ -65,14 +65,14 @@ class Tasks:
         scope = head.scope
         first = update_of(task, 1)
         entry = self._enter(scope, task.id)
-        entry.soon = True
+        entry.soon += 1
         try:
             made = await self.backing.store.create(head, [TaskChange(kind="task", body=first.json)], key, since_ms)
             if made.id == task.id:
                 entry.live = LiveTask(self.backing, made, TaskView(task))
                 return entry.live
         finally:
-            entry.soon = False
+            entry.soon -= 1
             if entry.live is None:
                 self._leave(scope, task.id)
         return await self.get(scope, made.id)
@@ -93,18 +93,18 @@ class Tasks:
     def claiming(self, live: LiveTask) -> Generator[None]:
         """Be about to work on a task that is held, inside the block."""
         entry = self._entries[live.scope, live.id]
-        entry.soon = True
+        entry.soon += 1
         try:
             yield
         finally:
-            entry.soon = False
+            entry.soon -= 1
 
     def busy(self, ids: Sequence[str]) -> list[str]:
         """Those of these tasks that this process works on, or is about to."""
         found = {
             task_id
             for (_, task_id), entry in self._entries.items()
-            if entry.soon or (entry.live is not None and (entry.live.working or entry.live.lock.locked()))
+            if entry.soon or (entry.live is not None and entry.live.working)
         }
         return [task_id for task_id in ids if task_id in found]
 
