@@ -22,8 +22,8 @@ from polyport.errors import ConfigError, Conflict, Superseded, Unavailable
 from polyport.ports.peers import Take, Ticket
 from polyport.ports.runs import Run
 from polyport.runs.feed import Feed
-from polyport.runs.jetstream import Message, unique
-from polyport.runs.link import Link
+from polyport.runs.jetstream import CONNECT_S, Message, unique
+from polyport.runs.link import AGAIN_S, Link
 from polyport.runs.mirror import Mirror
 from polyport.runs.mirrors import Mirrors
 from polyport.runs.nats_url import parse
@@ -95,7 +95,7 @@ class Cluster:
         self.name = link.name = self._new_name()  # one that was restarted has nothing of its former self
         link.replicas.enter(self.name)
         async with link.connected(self._back):
-            await self._make_streams()
+            await self._begin_streams()
             async with AsyncExitStack() as stack:
                 await stack.enter_async_context(link.jetstream.listening(link.subjects.all_cancels, self._cancelled))
                 await stack.enter_async_context(self._questions.answered())
@@ -106,6 +106,17 @@ class Cluster:
                 finally:
                     with anyio.CancelScope(shield=True):
                         await self._leave()
+
+    async def _begin_streams(self) -> None:
+        """Servers that have just started need some seconds to agree on who leads."""
+        until = anyio.current_time() + CONNECT_S
+        while True:
+            try:
+                return await self._make_streams()
+            except Unavailable:
+                if anyio.current_time() > until:
+                    raise
+                await anyio.sleep(AGAIN_S)
 
     async def _make_streams(self) -> None:
         for stream, subjects, settings in self._link.subjects.streams(*self._kept):

@@ -1,6 +1,6 @@
 """Runs of one process: start, follow, cancel, resume, drain (DESIGN sections 3.4 and 5).
 
-Every run is a task of the one task group that `serving` holds (concurrency place 1), not of the request that asked for it.
+Every run has a task of the one task group that `serving` holds (concurrency place 1), not of the request that asked for it.
 One run at a time per session, in all processes together (`peers`); what happens to a second one is `on_busy`. Every end has
 a reason.
 """
@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 import anyio
-import anyio.abc
 from msgspec import structs
 
 from polyport.data.event import Event
@@ -31,6 +30,7 @@ from polyport.runs.alone import Alone
 from polyport.runs.inbox import Inbox
 from polyport.runs.run import LiveRun
 from polyport.runs.sessions import Turnstile
+from polyport.runs.workers import Workers
 
 log = logging.getLogger("polyport.runs")
 
@@ -54,19 +54,19 @@ class Coordinator:
         self._ended_items = 0
         self._turns = Turnstile(limits.queue_length, limits.queue_wait_s)
         self._admission = Admission(self._engines, stores, limits, self.peers, self._live)
-        self._group: anyio.abc.TaskGroup | None = None
+        self._workers: Workers | None = None
         self._closing = False
         self._tell: list[Callable[[Run], None]] = []
 
     @asynccontextmanager
     async def serving(self, grace_s: float = 20.0) -> AsyncGenerator[None]:
         """Accept runs inside the block. On leaving, runs get `grace_s` seconds to end, then are cancelled."""
-        if self._group is not None:
+        if self._workers is not None:
             raise Conflict("this app is running already")
         raised: BaseException | None = None
         try:
             async with anyio.create_task_group() as group:
-                self._group, self._closing = group, False
+                self._workers, self._closing = Workers(group), False
                 try:
                     async with self.peers.serving(self._take, self._engines):
                         try:
@@ -74,12 +74,13 @@ class Coordinator:
                         finally:
                             with anyio.CancelScope(shield=True):
                                 await self.drain(grace_s)
+                                self._workers.close()
                 except anyio.get_cancelled_exc_class():
                     raise
                 except BaseException as error:  # noqa: BLE001  raised below, for it should leave as it is, not in a group
                     raised = error
         finally:
-            self._group = None
+            self._workers = None
         if raised is not None:
             raise raised
 
@@ -101,7 +102,7 @@ class Coordinator:
     @property
     def serves(self) -> bool:
         """Whether runs are accepted now."""
-        return self._group is not None and not self._closing
+        return self._workers is not None and not self._closing
 
     @property
     def active(self) -> int:
@@ -127,7 +128,7 @@ class Coordinator:
         try:
             ticket = await self._admission.claim(request, kept=bool(sinks))
             try:
-                self._open_group()
+                self._check_open()
                 engine, session, ticket = await self._admission.admit(request, ticket)
                 if not sinks and self.peers.hands_out(request):
                     run = await self.peers.hand_out(ticket, attached)
@@ -162,8 +163,8 @@ class Coordinator:
             run.inbox = Inbox(request.config.live, self.limits.live_queue_bytes)
             run.check = partial(check_told, engine, session)
         self._live[run.id] = run
-        assert self._group is not None
-        run.task = self._group.start_soon(self._body, run, engine, request, session, sinks, ticket)
+        assert self._workers is not None
+        run.task = self._workers.start(self._body(run, engine, request, session, sinks, ticket))
         self.peers.share(run, ticket, past[ticket.base :], run.cancel)
         return run
 
@@ -207,19 +208,18 @@ class Coordinator:
         await self.peers.release(ticket)
 
     def _check_room(self) -> None:
-        self._open_group()
+        self._check_open()
         if len(self._live) + self.peers.handed_out >= self.limits.max_runs:
             raise LimitExceeded(f"{self.limits.max_runs} runs are active (max_runs); try again later", 1.0)
 
-    def _open_group(self) -> anyio.abc.TaskGroup:
-        if self._group is None:
+    def _check_open(self) -> None:
+        if self._workers is None:
             raise Unavailable(
                 "the app has not been started: its ASGI lifespan did not run. Serve it with `polyport serve` or uvicorn, or "
                 "enter `async with app:` in the lifespan of the app it is mounted in"
             )
         if self._closing:
             raise Unavailable("the server is shutting down")
-        return self._group
 
     async def _make_way(self, key: SessionKey) -> None:
         """Deal with the active run of a session by the policy, before waiting for its end. One that has ended, and only stores

@@ -7,9 +7,9 @@ back by itself. No password ever gets into a message or the log.
 import logging
 import uuid
 from base64 import b64decode
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import anyio
 import msgspec
@@ -26,10 +26,12 @@ except ModuleNotFoundError as error:
         raise
     raise ConfigError("a cluster needs the package 'nats-py': pip install 'polyport[nats]'") from None
 
+T = TypeVar("T")
 log = logging.getLogger("polyport.cluster")
 
 ANSWER_S = 1.0
 """How long a server may take: more is as if it was not there."""
+TRIES = 3
 CONNECT_S = 10.0
 FIRST_TRIES = 8
 """How often each server is tried at first, four times a second."""
@@ -186,7 +188,7 @@ class JetStream:
 
     async def last(self, stream: str, subject: str) -> Message | None:
         """The newest message of a subject, which may have wildcards, as the leader of the stream knows it."""
-        answer = await self._api(f"STREAM.MSG.GET.{stream}", {"last_by_subj": subject})
+        answer = await patient(self._api, f"STREAM.MSG.GET.{stream}", {"last_by_subj": subject})
         if answer.error is not None:
             if answer.error.err_code == _NOT_FOUND:
                 return None
@@ -197,14 +199,14 @@ class JetStream:
 
     async def drop(self, stream: str, seq: int) -> bool:
         """Delete one message; whether it was there."""
-        answer = await self._api(f"STREAM.MSG.DELETE.{stream}", {"seq": seq, "no_erase": True})
+        answer = await patient(self._api, f"STREAM.MSG.DELETE.{stream}", {"seq": seq, "no_erase": True})
         return answer.error is None
 
-    async def since(self, stream: str, subject: str, seq: int) -> list[Message]:
+    async def since(self, stream: str, subject: str, seq: int, tries: int = TRIES) -> list[Message]:
         """The messages of a subject, which may have wildcards, from a sequence on: as any copy of the stream knows them."""
         found: list[Message] = []
         while True:
-            page, more = await self._page(stream, subject, seq)
+            page, more = await patient(self._page, stream, subject, seq, tries=tries)
             found += page
             if not more:
                 return found
@@ -294,6 +296,17 @@ class JetStream:
 
     def _refused(self, stream: str, fault: _Fault) -> Unavailable:
         return Unavailable(f"the stream {stream!r} at {self._url.shown} cannot be used: {fault.description}")
+
+
+async def patient(call: Callable[..., Awaitable[T]], *args: Any, tries: int = TRIES) -> T:
+    """Ask again what does no harm when it is asked twice: while servers agree on a new leader nobody answers."""
+    while True:
+        tries -= 1
+        try:
+            return await call(*args)
+        except Unavailable:
+            if tries <= 0:
+                raise
 
 
 def _message(message: Msg) -> Message:

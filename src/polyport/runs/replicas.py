@@ -68,5 +68,5 @@ class Replicas:
         return await self._jetstream.put(subject, b"", expect=0, ttl_s=keep_s) is not None
 
     async def _look(self) -> list[Replica]:
-        found = await self._jetstream.since(self._subjects.signals, self._subjects.all_replicas, 0)
+        found = await self._jetstream.since(self._subjects.signals, self._subjects.all_replicas, 0, tries=1)
         return [msgspec.json.decode(message.data, type=Replica) for message in found]

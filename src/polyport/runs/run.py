@@ -16,6 +16,7 @@ from polyport.data.session import SessionKey
 from polyport.errors import Conflict
 from polyport.runs.feed import Feed, until_woken, wake
 from polyport.runs.inbox import ITEM_BYTES, Inbox
+from polyport.runs.workers import Work
 
 
 class LiveRun(Feed):
@@ -48,7 +49,7 @@ class LiveRun(Feed):
         self.taken = False
         """It began in another process: its feed is the rest only. The whole is what all processes show."""
         self.timed_out = False
-        self.task: anyio.TaskHandle[None] | None = None
+        self.task: Work | None = None
         self._waiting: set[asyncio.Future[None]] = set()
         self._bytes = 0
         """About how much the kept items of a live run hold."""
