@@ -35,7 +35,7 @@ from polyport.protocols.a2a.cleanup import below
 from polyport.protocols.a2a.projection import Place, Projector
 from polyport.protocols.a2a.settings import Execution, ExecutorConfig, TaskRejected
 from polyport.protocols.a2a.tasks import LiveTask, NewStatus, StateChanged, Step
-from polyport.protocols.a2a.turns import Past, Turn
+from polyport.protocols.a2a.turns import Past, Turn, since_user
 from polyport.protocols.parts import Parts
 from polyport.wire import a2a_translate as translate
 from polyport.wire.a2a import INTERRUPTED, Message, TaskArtifactUpdateEvent, TaskState
@@ -199,24 +199,18 @@ class Work:
 
     async def _start(self) -> Run:
         """The run. One that was taken up is not refused, for it was taken in: by a replica that is gone, or is thought to be.
-        If that one still got any further, it is looked again at what is stored."""
-        runs, turn = self._executor.runs, self._turn
+        If that one still has it, or has even ended it, it is looked again at what is stored."""
         while True:
             try:
-                run = await runs.start(self._execution.run, sinks=[self._sink])
+                return await self._executor.runs.start(self._execution.run, sinks=[self._sink])
             except LimitExceeded:
-                if not turn.taken_up:
+                if not self._turn.taken_up:
                     raise
-                await anyio.sleep(TRY_S)
             except Conflict as error:
-                if not turn.taken_up or not self._live.shared:
+                if not self._turn.taken_up or not self._live.shared:
                     raise
                 self._leave(str(error))
-            else:
-                if turn.past is not None and self._live.shared and run.base != turn.past.stored:
-                    await runs.cancel(run.id, TAKEN_OVER)
-                    self._leave("it got further meanwhile")
-                return run
+            await anyio.sleep(TRY_S)
 
     def _leave(self, why: str) -> NoReturn:
         """Leave the task as it is, for whoever looks next."""
@@ -309,10 +303,24 @@ class Work:
             await self._drain()
             if not self._taken:
                 self._taken = True
+                if self._turn.past is not None and self._live.shared:
+                    await self._make_up(self._turn.past, event)
                 await self._begin(event.invocation_id)
             if event.author == "user" or event.unpublished:
                 return
             update = self._projected(event)
+            if update is not None:
+                await self._write(await self._after_event(event, update), event_id=event.id)
+
+    async def _make_up(self, past: Past, until: Event) -> None:
+        """Take in what came before this event, the first of a run that goes on, and was not stored yet when it was looked: the
+        process that was thought gone was only slow."""
+        session = await self._executor.runs.stores.sessions.get(self._execution.run.key)
+        known = {event.id for event in past.events}
+        for event in since_user(session, past.run_id)[0]:
+            if event.id == until.id:
+                break
+            update = None if event.id in known else self._projected(event)
             if update is not None:
                 await self._write(await self._after_event(event, update), event_id=event.id)
 

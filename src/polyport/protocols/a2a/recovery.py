@@ -26,8 +26,7 @@ from polyport.protocols.a2a.executor import Executor
 from polyport.protocols.a2a.fold import read_change
 from polyport.protocols.a2a.intake import AT_WORK, Intake
 from polyport.protocols.a2a.tasks import LiveTask, NewStatus
-from polyport.protocols.a2a.turns import Past, Turn
-from polyport.runs.admission import events_of
+from polyport.protocols.a2a.turns import Past, Turn, since_user
 from polyport.wire.a2a import Message, Role, SendMessageRequest
 
 log = logging.getLogger("polyport.a2a")
@@ -182,7 +181,7 @@ async def recovered(
     history = live.view.history
     asker = _asker(history, first)
     run_id = live.head.run_id or _run_of(executor, session, history[first], asker, live.head.status_ms)
-    events, newest = _since_user(session, run_id)
+    events, newest = since_user(session, run_id)
     if live.head.run_id and newest is not None:
         first = _index_of(executor, history, newest, first)
     turns: list[Turn] = []
@@ -192,8 +191,7 @@ async def recovered(
             late = bool(turns)
             turns.append(Turn(call, request, streaming=True, late=late, question=None if late else asker))
     if run_id:
-        stored = len(events_of(session, run_id))
-        turns[0].past = Past(run_id, events, _seen(live.id, changes), _ended(executor, session, run_id), stored)
+        turns[0].past = Past(run_id, events, _seen(live.id, changes), _ended(executor, session, run_id))
     return turns
 
 
@@ -248,19 +246,6 @@ def _run_of(executor: Executor, session: Session, message: Message, question: Me
         if content is not None and event.content is not None and event.content.parts == content.parts:
             return event.invocation_id
     return ""
-
-
-def _since_user(session: Session, run_id: str) -> tuple[list[Event], Event | None]:
-    """The agent's events of a run since the user's last word in it, and that word."""
-    events: list[Event] = []
-    for event in reversed(session.events) if run_id else ():
-        if event.invocation_id != run_id:
-            continue
-        if event.author == "user":
-            return events[::-1], event
-        if not event.unpublished:
-            events.append(event)
-    return events[::-1], None
 
 
 def _seen(task_id: str, changes: Sequence[TaskChange]) -> Mapping[str, str]:

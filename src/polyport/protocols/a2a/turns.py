@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from polyport.data.content import Content
 from polyport.data.event import Event
+from polyport.data.session import Session
 from polyport.ports.runs import Run
 from polyport.protocols.a2a.calls import CallContext
 from polyport.runs.feed import until_woken, wake
@@ -17,13 +18,12 @@ from polyport.wire.a2a import Message, SendMessageRequest
 
 class Past(NamedTuple):
     """What a process that died had done for a turn: the run, its events since the user's last word, which of them are in the
-    task already (event id -> artifact id), whether there is nothing left to do, and how many events of the run are stored."""
+    task already (event id -> artifact id), and whether there is nothing left to do."""
 
     run_id: str
     events: Sequence[Event]
     seen: Mapping[str, str]
     ended: bool
-    stored: int = 0
 
 
 class Turn:
@@ -90,3 +90,16 @@ class Turn:
         """Return when the task has ended or asks, as far as this message is concerned."""
         while not self.settled:
             await until_woken(self._waiting)
+
+
+def since_user(session: Session, run_id: str) -> tuple[list[Event], Event | None]:
+    """The agent's events of a run since the user's last word in it, and that word."""
+    events: list[Event] = []
+    for event in reversed(session.events) if run_id else ():
+        if event.invocation_id != run_id:
+            continue
+        if event.author == "user":
+            return events[::-1], event
+        if not event.unpublished:
+            events.append(event)
+    return events[::-1], None
