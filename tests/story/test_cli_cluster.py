@@ -296,3 +296,22 @@ def test_a_worker_answers_probes_on_this_machine_and_nothing_else(bot: Path, tog
         assert worker.ended() == 0 and "Traceback" not in worker.said
     with Worker(str(bot), env=together) as silent:
         assert "http" not in silent.out.text
+
+
+BROKEN = """
+from polyport import App
+app = App(root_agent)
+def boom(run):
+    raise RuntimeError("boom")
+app.runs.on_end(boom)
+"""
+
+
+def test_a_server_whose_app_breaks_down_leaves_so_that_it_is_started_anew(bot: Path):
+    with (bot / "agent.py").open("a") as file:
+        file.write(BROKEN)
+    with Serving(str(bot)) as serving:
+        assert ask(serving.url, SESSION, {})[0] == 200
+        ask(serving.url, "/run", message("process"))
+        assert serving.ended() == 1
+        assert "boom" in serving.err.text and "the app has broken down" in serving.err.text

@@ -18,6 +18,7 @@ from typing import Any
 
 import anyio
 import uvicorn
+from uvicorn.lifespan.on import LifespanOn
 
 from polyport.app import App
 from polyport.cli.banner import LOOPBACK, banner
@@ -102,6 +103,19 @@ class Server(uvicorn.Server):
         self._signal = sig
         self.should_exit = True
 
+    async def on_tick(self, counter: int) -> bool:
+        """Leave when the app has broken down: nothing else would tell whoever can start it anew."""
+        if self.broken and not self.should_exit:
+            log.error("the app has broken down, see above; leaving")
+            return True
+        return await super().on_tick(counter)
+
+    @property
+    def broken(self) -> bool:
+        """Whether the app ended by itself, or not cleanly."""
+        lifespan = self.lifespan
+        return isinstance(lifespan, LifespanOn) and (lifespan.error_occurred or lifespan.shutdown_failed)
+
     @property
     def active(self) -> int:
         """How many runs are alive."""
@@ -184,7 +198,7 @@ def serve_one(options: ServeOptions, app: App, listener: socket.socket | None, r
         server.run(sockets=[listener] if listener is not None else [])
     except SystemExit:  # uvicorn's way to say that the start failed; the reason is in the log
         return FAILED
-    return FAILED if getattr(server.lifespan, "shutdown_failed", False) else 0
+    return FAILED if server.broken else 0
 
 
 def open_websocket(**options: Any) -> Any:
