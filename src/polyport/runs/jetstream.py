@@ -39,6 +39,7 @@ PAGE = 256
 HEADERS_BYTES = 1024
 """What headers may take of a message, at most."""
 EXPECT, TTL = "Nats-Expected-Last-Subject-Sequence", "Nats-TTL"
+NO_STREAM = "no stream is there; is JetStream on (-js)?"
 _WRONG_SEQUENCE = (10071, 10164)
 _NOT_FOUND = 10037
 _NAME_IN_USE = 10058
@@ -225,7 +226,7 @@ class JetStream:
                 page.append(message)
                 return
             if status not in ("204", "404"):
-                fault = message.headers.get("Description", status)
+                fault = NO_STREAM if status.startswith("503") else message.headers.get("Description", status)
             more = status == "204" and message.headers.get("Nats-Num-Pending", "0") != "0"
             ended.set()
 
@@ -291,7 +292,7 @@ class JetStream:
             raise self._gone(error) from None
 
     def _gone(self, error: Exception) -> Unavailable:
-        why = "no stream takes it; is JetStream on (-js)?" if isinstance(error, faults.NoRespondersError) else ""
+        why = NO_STREAM if isinstance(error, faults.NoRespondersError) else ""
         return Unavailable(f"the cluster at {self._url.shown} does not answer ({why or type(error).__name__})")
 
     def _refused(self, stream: str, fault: _Fault) -> Unavailable:
@@ -302,11 +303,13 @@ async def patient(call: Callable[..., Awaitable[T]], *args: Any, tries: int = TR
     """Ask again what does no harm when it is asked twice: while servers agree on a new leader nobody answers."""
     while True:
         tries -= 1
+        until = anyio.current_time() + ANSWER_S
         try:
             return await call(*args)
         except Unavailable:
             if tries <= 0:
                 raise
+        await anyio.sleep(max(0.0, until - anyio.current_time()))
 
 
 def _message(message: Msg) -> Message:
