@@ -109,7 +109,7 @@ class Cluster:
 
     async def _begin_streams(self) -> None:
         """Servers that have just started need some seconds to agree on who leads."""
-        until = anyio.current_time() + CONNECT_S
+        until = anyio.current_time() + CONNECT_S * 2
         while True:
             try:
                 return await self._make_streams()
