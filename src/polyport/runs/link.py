@@ -80,7 +80,8 @@ class Link:
         """Give a ticket back, if it is ours, whatever it takes."""
         while True:
             try:
-                await self.tickets.drop(ticket)
+                if await self.tickets.drop(ticket):
+                    return
                 held = await self.tickets.read(ticket.request.key)
                 if held is None or held.life != ticket.life or held.owner != self.name:
                     return

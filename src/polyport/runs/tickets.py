@@ -63,10 +63,12 @@ class Tickets:
             return now if now is not None and _who(now) == _who(changed) else None
         return structs.replace(changed, revision=seq)
 
-    async def drop(self, ticket: Ticket) -> None:
-        """Delete it, if it is still there, and tell those who wait for the session."""
-        if await self._jetstream.drop(self._subjects.tickets, ticket.revision):
+    async def drop(self, ticket: Ticket) -> bool:
+        """Delete it, and tell those who wait for the session; whether it was still there."""
+        dropped = await self._jetstream.drop(self._subjects.tickets, ticket.revision)
+        if dropped:
             await self._jetstream.publish(self._subjects.freed(ticket.request.key))
+        return dropped
 
     async def all(self) -> list[Ticket]:
         return _tickets(await self._jetstream.since(self._subjects.tickets, self._subjects.all_tickets, 0))
