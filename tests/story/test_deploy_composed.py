@@ -4,8 +4,8 @@ PostgreSQL. Only addresses differ, for there are no containers here."""
 import json
 import os
 import re
-import shutil
 import signal
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -17,6 +17,7 @@ import yaml
 from click.testing import CliRunner
 
 from polyport.cli.main import main
+from support.nats import free_port
 from support.postgres import server
 from support.processes import PATIENCE_S, Process, Serving
 
@@ -78,16 +79,15 @@ def nats(composed: Composed) -> Iterator[tuple[str, str]]:
     """Where the NATS server of the compose file listens, and where its probe asks."""
     service, folder = composed.services["nats"], composed.folder
     program, *words = service["command"]
-    conf, kept = (volume.split(":") for volume in sorted(service["volumes"], reverse=False))
+    conf, kept = (volume.split(":") for volume in sorted(service["volumes"]))
     places = {conf[1]: str(folder / "deploy" / conf[0]), kept[1]: str(folder / "kept")}
-    found = shutil.which(program, path=str(Path(os.sys.executable).parent)) or program  # type: ignore[attr-defined]
-    free = ["-a", "127.0.0.1", "-p", "-1", "-m", "-1", "--ports_file_dir", str(folder)]
-    with Process(
-        *(places.get(word, word) for word in words), *free, command=[found], env=composed.environment("nats")
-    ) as process:
+    found = [str(Path(sys.executable).parent / program)]
+    ports = [free_port(), free_port()]
+    free = ["-a", "127.0.0.1", "-p", str(ports[0]), "-m", str(ports[1])]
+    words = [places.get(word, word) for word in words]
+    with Process(*words, *free, command=found, env=composed.environment("nats")) as process:
         process.says("Server is ready", err=True)
-        ports = json.loads(next(folder.glob("*.ports")).read_text())
-        yield ports["nats"][0].removeprefix("nats://"), ports["monitoring"][0]
+        yield f"127.0.0.1:{ports[0]}", f"http://127.0.0.1:{ports[1]}"
 
 
 def ask(url: str, key: str, body: Any = None, path: str = "") -> tuple[int, Any]:
