@@ -27,6 +27,7 @@ from polyport.protocols.a2a.registry import Tasks
 from polyport.protocols.a2a.settings import A2aSettings
 from polyport.protocols.a2a.tasks import LiveTask, NewStatus, StateChanged
 from polyport.protocols.a2a.turns import Turn
+from polyport.runs.workers import Workers
 from polyport.seams import Seams
 from polyport.wire import a2a_translate as translate
 from polyport.wire.a2a import INTERRUPTED, TERMINAL, Message, Role, SendMessageRequest, Task, TaskState, new_status
@@ -52,6 +53,7 @@ class Intake:
         self._settings = settings
         self._seams = seams
         self._group: anyio.abc.TaskGroup | None = None
+        self._workers: Workers | None = None
         self._swept_ms = 0
         self._elsewhere = Elsewhere(tasks.backing.peers)
 
@@ -63,6 +65,7 @@ class Intake:
         raised: BaseException | None = None
         async with anyio.create_task_group() as group:
             self._group = group
+            self._workers = workers = Workers(group)
             try:
                 yield
             except anyio.get_cancelled_exc_class():
@@ -70,8 +73,9 @@ class Intake:
             except BaseException as error:  # noqa: BLE001  raised below, for it should leave as it is, not in a group
                 raised = error
             finally:
-                self._group = None
+                self._group = self._workers = None
                 self._elsewhere.close()
+                workers.close()
         if raised is not None:
             raise raised
 
@@ -265,7 +269,9 @@ class Intake:
         if not live.working:
             live.working, live.heard = True, self._heard
             self.tasks.keep(live)
-            live.worker = self.group().start_soon(self._work, live)
+            self.group()
+            assert self._workers is not None  # as long as there is a group
+            live.worker = self._workers.start(self._work(live))
         return turn
 
     async def _work(self, live: LiveTask) -> None:

@@ -22,6 +22,7 @@ from polyport.protocols.a2a.fold import TaskView, Update, changes_of, ms_of, rea
 from polyport.protocols.a2a.turns import Turn
 from polyport.runs.alone import Alone
 from polyport.runs.feed import until_woken, wake
+from polyport.runs.workers import Work
 from polyport.seams import Seams
 from polyport.wire.a2a import (
     INTERRUPTED,
@@ -105,7 +106,7 @@ class LiveTask:
         self.messages: set[MessageKey] = set()
         """The messages that came to this task while it was alive here."""
         self.working = False
-        self.worker: anyio.TaskHandle[None] | None = None
+        self.worker: Work | None = None
         self.heard: Heard | None = None
         """Told what other replicas write, while this one works."""
         self.watch: anyio.CancelScope | None = None
