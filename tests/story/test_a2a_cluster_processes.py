@@ -4,7 +4,7 @@ import json
 import os
 import signal
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from support.postgres import rows, server
 from support.processes import Serving
 
 AGENT = """
-import os
+import os, signal
 from pathlib import Path
 from polyport import App, make_tool, Content, LlmAgent, ModelResponse, Part
 from polyport.data.content import FunctionCall
@@ -45,6 +45,11 @@ def second() -> str:
         (HERE / "hang").read_text()  # until somebody writes
     return "two"
 
+def kill() -> str:
+    "Kill this process."
+    log("kill")
+    os.kill(os.getpid(), signal.SIGKILL)
+
 class Steps:
     name = "steps"
     schema_with_tools = True
@@ -52,7 +57,7 @@ class Steps:
     async def generate(self, request, on_partial=None):
         last = request.contents[-1].parts[-1]
         said = last.text or last.function_response.name
-        name = {"go": "first", "first": "second"}.get(said)
+        name = {"go": "first", "first": "second", "kill": "kill"}.get(said)
         if name is None:
             return ModelResponse(content=Content(role="model", parts=[Part(text="after " + said)]))
         return ModelResponse(content=Content(role="model", parts=[Part(function_call=FunctionCall(id=name, name=name))]))
@@ -60,11 +65,11 @@ class Steps:
     async def aclose(self): ...
 
 app = App(
-    LlmAgent(name="bot", model=Steps(), tools=[first, make_tool(second, idempotent=True)]),
+    LlmAgent(name="bot", model=Steps(), tools=[first, *(make_tool(t, idempotent=True) for t in (second, kill))]),
     stores=os.environ["BOT_DB"],
     cluster=Cluster(os.environ["BOT_NATS"], prefix=os.environ["BOT_PREFIX"], lease_s=int(os.environ["BOT_LEASE"])),
     secret="the same in all of them, and long",
-    limits=Limits(shutdown_s=0.1),
+    limits=Limits(shutdown_s=0.1, max_takeovers=1),
     protocols=[A2a(push=PushSettings(allow_http=True, allow_private=True, look_s=0.2))],
 )
 """
@@ -195,6 +200,23 @@ async def test_T106_a_task_goes_on_when_its_replica_is_killed(bots: Bots) -> Non
             told = [body["statusUpdate"]["status"]["state"] for body in hook.bodies if "statusUpdate" in body]
             assert told[-1] == DONE
     assert bots.done() == ["first", "second", "second"]
+
+
+async def test_T106_a_task_that_kills_whoever_works_on_it_is_given_up(bots: Bots) -> None:
+    with bots.serving() as one, bots.serving() as two, bots.serving() as three:
+        async with calling() as http:
+            task = await http.send(one, "kill")
+            assert one.wait() == -signal.SIGKILL
+            state, found = "", None
+            with anyio.fail_after(30):
+                while state != "TASK_STATE_FAILED":
+                    for replica in (two, three):
+                        with suppress(aiohttp.ClientError):
+                            found = await http.get(replica, task["id"])
+                            state = found["status"]["state"]
+            assert "given up" in json.dumps(found)
+            assert await terminal_states(bots, task["id"]) == ["TASK_STATE_FAILED"]
+    assert bots.done() == ["kill", "kill"]
 
 
 async def test_T107_a_replica_that_was_stopped_and_wakes_up_adds_nothing(bots: Bots) -> None:

@@ -35,6 +35,8 @@ STOPPED = "the server stopped while it worked on this task"
 LOOK_S = 20.0
 """How often tasks are looked for that no replica works on: the store failed then, or who took them up died, too."""
 SOON_S = 0.5
+ASKED = 5000
+"""For how many tasks the others are asked at a time."""
 ROUNDS = 3
 """How often it is looked again at once when tasks have changed meanwhile."""
 CLAIMS = 100
@@ -121,7 +123,9 @@ class Recovery:
         heads = await self._tasks.backing.store.in_state(self._executor.app, states)
         ours = set(self._tasks.busy([head.id for head in heads]))
         heads = [head for head in heads if head.id not in ours]
-        held = await self._peers.held(self._kind, [head.id for head in heads]) if heads else ()
+        held: set[str] = set()
+        for at in range(0, len(heads), ASKED):
+            held |= await self._peers.held(self._kind, [head.id for head in heads[at : at + ASKED]])
         return [head for head in heads if head.id not in held]
 
     async def _tried(self, head: TaskHead) -> bool | None:
