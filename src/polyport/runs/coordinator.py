@@ -344,7 +344,7 @@ class Coordinator:
     async def get(self, run_id: str) -> Run | None:
         """See ports.runs.Runs.get."""
         live = self._live.get(run_id)
-        if live is not None and not live.taken:
+        if live is not None and live.outcome is None and not live.taken:
             return live
         return await self.peers.find(run_id) or live or self._ended.get(run_id)
 
