@@ -315,3 +315,31 @@ def test_a_server_whose_app_breaks_down_leaves_so_that_it_is_started_anew(bot: P
         ask(serving.url, "/run", message("process"))
         assert serving.ended() == 1
         assert "boom" in serving.err.text and "the app has broken down" in serving.err.text
+
+
+def test_many_runs_at_once_are_each_carried_out_once(bot: Path, together: dict[str, str]):
+    """Workers are woken for a run, and look for runs by themselves, at the same moment."""
+    sessions, turns = 24, 20
+    failed: list[Any] = []
+
+    def talk(number: int) -> None:
+        body = {**message("process"), "sessionId": f"s{number}"}
+        for _ in range(turns):
+            status, events = ask(serving.url, "/run", body)
+            if status != 200 or len(pids(events)) != 1:
+                failed.append((status, events))
+
+    with (
+        Serving(str(bot), "--cluster-runs", "workers", "--log-level", "warning", env=together) as serving,
+        Worker(str(bot), "--log-level", "warning", env=together) as one,
+        Worker(str(bot), "--log-level", "warning", env=together) as two,
+    ):
+        for number in range(sessions):
+            assert ask(serving.url, f"{SESSION}{number}", {})[0] == 200
+        talkers = [threading.Thread(target=talk, args=(number,)) for number in range(sessions)]
+        for talker in talkers:
+            talker.start()
+        for talker in talkers:
+            talker.join()
+        assert not failed
+        assert one.err.text == two.err.text == ""

@@ -23,6 +23,7 @@ from polyport.runs.tickets import session_key
 log = logging.getLogger("polyport.cluster")
 AT_ONCE = 16
 """How many runs of one that is gone are taken up side by side."""
+WAIT_S = 0.02
 LOOK_EVERY = 10
 """Leases between looks at all tickets, in case a loss was seen by nobody."""
 
@@ -158,7 +159,16 @@ class Taking:
     async def _make_ours(self, ticket: Ticket, changed: Ticket) -> None:
         """Change the ticket, if nobody was faster, and begin what is left to do of it."""
         link, key = self._link, ticket.request.key
-        ours = await link.tickets.change(ticket, changed)
+        while (here := link.mine.get(key)) is not None:
+            if here.owner or here.run_id == ticket.run_id:
+                return  # we have it, or are at it: a second change of ours would look like the first one
+            await anyio.sleep(WAIT_S)  # a message that came in here asks for the session; it will not get it
+        link.mine[key], ours = ticket, None
+        try:
+            ours = await link.tickets.change(ticket, changed)
+        finally:
+            if ours is None:
+                del link.mine[key]
         if ours is None or self._take is None:
             return
         link.mine[key] = ours
