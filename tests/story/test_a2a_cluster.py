@@ -128,6 +128,28 @@ async def test_a_message_for_a_task_that_another_replica_works_on_is_answered_on
     model.check()
 
 
+async def test_a_stream_at_another_replica_ends_with_the_answer_to_its_message(scripted: Scripted, together: Together):
+    gate = Gate()
+    agent, _ = scripted(call("wait", id="c1"), "first", call("ticket", id="c2"), tools=[gate.wait, TICKET])
+    other, _ = scripted(tools=[gate.wait, TICKET])
+    async with together.replica(agent) as here, together.replica(other) as there, anyio.create_task_group() as group:
+        task = await here.begin("go")
+        await gate.begun.wait()
+        found: list[Any] = []
+
+        async def stream() -> None:
+            found.extend(await there.stream("and this", task=task.id))
+
+        group.start_soon(stream)
+        await said_times(here, task.id, 2)
+        gate.go.set()
+        await until(lambda: found)
+        assert lines(found)[0] == "task working" and lines(found)[-1] == "status input_required"
+        assert "artifact first ." in lines(found)
+        await there.cancel(task.id)
+        assert short(await here.get(task.id)) == "canceled"
+
+
 async def test_T024_a_message_from_another_replica_does_not_answer_a_question_that_came_later(
     scripted: Scripted, together: Together
 ):
