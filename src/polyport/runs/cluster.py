@@ -300,7 +300,7 @@ class Cluster:
         subject = link.subjects.cancel(mirror.id, mirror.life)
         await link.jetstream.put(subject, reason.encode(), ttl_s=600)
         ticket = await link.tickets.read(mirror.key)
-        if ticket is not None and ticket.life == mirror.life and not ticket.owner:
+        if ticket is not None and ticket.life == mirror.life and not ticket.owner and mirror.key not in link.mine:
             ours = await link.tickets.change(ticket, structs.replace(ticket, owner=self.name))
             if ours is not None:
                 await self._show(ours, RunOutcome(status="cancelled", reason=reason))

@@ -56,12 +56,21 @@ class Tickets:
     async def change(self, ticket: Ticket, changed: Ticket) -> Ticket | None:
         """Put `changed` in the place of `ticket`; None when that is no longer there."""
         changed = structs.replace(changed, life=ticket.life)
-        subject = self._subjects.ticket(ticket.request.key)
-        seq = await self._jetstream.put(subject, self._data(changed), expect=ticket.revision)
-        if seq is None:  # perhaps by ourselves, when the answer to that was lost
-            now = await self.read(ticket.request.key)
-            return now if now is not None and _who(now) == _who(changed) else None
-        return structs.replace(changed, revision=seq)
+        data, subject = self._data(changed), self._subjects.ticket(ticket.request.key)
+        unsure = False
+        for left in reversed(range(TRIES)):
+            try:
+                seq = await self._jetstream.put(subject, data, expect=ticket.revision)
+            except Unavailable:
+                unsure = True
+                if not left:
+                    raise
+                continue
+            if seq is not None:
+                return structs.replace(changed, revision=seq)
+            break
+        now = await self.read(ticket.request.key) if unsure else None  # perhaps it was us: what was lost is the answer
+        return now if now is not None and _who(now) == _who(changed) else None
 
     async def drop(self, ticket: Ticket) -> bool:
         """Delete it, and tell those who wait for the session; whether it was still there."""
