@@ -95,7 +95,7 @@ def decode(body: bytes | str, kind: type[T], *, unknown: str = "refuse") -> T:
     Raises BadRequest with the path of the first wrong field.
     """
     try:
-        return cast("T", _decoder(kind).decode(body))
+        return _decoder(kind).decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         pass  # the tolerant reader decides, and makes the message
     try:

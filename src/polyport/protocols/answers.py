@@ -5,7 +5,7 @@ a proper error. Never decides what an answer says; the words for errors come fro
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from typing import Any
 
 from polyport import codec
@@ -29,10 +29,10 @@ async def send_body(send: Send, status: int, body: bytes, headers: Iterable[Head
     await send({"type": "http.response.body", "body": body})
 
 
-async def send_json(send: Send, value: Any, status: int = 200, headers: Iterable[Header] = ()) -> None:
+def send_json(send: Send, value: Any, status: int = 200, headers: Iterable[Header] = ()) -> Awaitable[None]:
     """`value` as compact JSON and one newline (spec rest 1.1). Bytes are taken as JSON that is already encoded."""
     body = value if isinstance(value, bytes) else codec.encode(value)
-    await send_body(send, status, body + b"\n", (JSON, *headers))
+    return send_body(send, status, body + b"\n", (JSON, *headers))
 
 
 async def send_empty(send: Send, status: int = 200, headers: Iterable[Header] = ()) -> None:

@@ -62,20 +62,21 @@ class Outgoing:
         self.done = False
 
     def __call__(self, message: Message) -> Awaitable[None]:
-        kind = message["type"]
+        kind, request = message["type"], self._request
         if kind == "http.response.body":
-            if self._request.method == "HEAD":
+            if request.method == "HEAD":
                 message = {**message, "body": b""}
             if not message.get("more_body"):
                 self.done = True
-                if self._request.unread:
+                if request.unread:
                     return self._linger(message)
         elif kind == "http.response.start" or kind == "websocket.http.response.start":
             self.status = message["status"]
-            own = ((b"x-request-id", self._request.id.encode("ascii", "replace")), NOSNIFF)
-            if self._request.unread:
-                own = (*own, CLOSE)
-            message = {**message, "headers": [*message.get("headers", ()), *own, *self.headers]}
+            name = (b"x-request-id", request.id.encode("ascii", "replace"))
+            headers = [*message.get("headers", ()), name, NOSNIFF, *self.headers]
+            if request.unread:
+                headers.append(CLOSE)
+            message = {**message, "headers": headers}
         else:
             return self._websocket(message)
         return self._send(message)
@@ -147,19 +148,15 @@ class Host:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
-        if kind == "http" or kind == "websocket":
-            await self._serve(scope, receive, send)
-        elif kind == "lifespan":
-            await self._live(receive, send)
-        else:
+        if kind == "lifespan":
+            return await self._live(receive, send)
+        if kind != "http" and kind != "websocket":
             raise RuntimeError(f"an ASGI scope of type {kind!r} is not known here")
-
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive, self.limits, self.seams)
         out = Outgoing(send, request)
         logged = access.isEnabledFor(logging.INFO)
         began = self.seams.clock() if logged else 0.0
-        ends = [watch(request) for watch in self._watches]
+        ends = [watch(request) for watch in self._watches] if self._watches else ()
         traced = request.join_trace()
         try:
             await self._answer(request, out)

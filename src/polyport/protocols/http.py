@@ -7,7 +7,7 @@ id may hold an encoded slash (spec rest 4.2). Never answers anything; see `answe
 import ipaddress
 import re
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 from polyport import codec
@@ -29,6 +29,7 @@ Header = tuple[bytes, bytes]
 FORM_TYPES = frozenset({b"application/x-www-form-urlencoded", b"multipart/form-data", b"text/plain"})
 """What a web page of another site may post without asking first (a CORS "simple request")."""
 
+_JSON = b"application/json"
 _SANE_ID = re.compile(rb"[!-~]{1,128}")
 
 
@@ -103,6 +104,8 @@ class Request:
     async def change_state(self, app: str, state: Iterable[str]) -> None:
         """Forbidden for keys of state that all users of an app share (`app:`), unless the caller may administer the app (spec
         rest 11.10). A handler that takes state from a caller asks before any storage."""
+        if self.authorizer is None:
+            return
         shared = next((key for key in state if key.startswith(APP)), "")
         if shared:
             try:
@@ -169,7 +172,7 @@ class Request:
     def headers(self) -> dict[bytes, bytes]:
         """Lower-case name -> value; of a repeated header the last one. See `header_values`."""
         if self._headers is None:
-            self._headers = dict(cast("Iterable[Header]", self.scope["headers"]))
+            self._headers = dict(self.scope["headers"])
         return self._headers
 
     def header(self, name: str) -> str:
@@ -244,8 +247,8 @@ class Request:
         if declared is not None and int(declared) > limit:
             self.unread = True
             raise _too_large(limit)
-        message = await self._receive_body()
-        body: bytes = message.get("body", b"")
+        message = await self.receive()
+        body = _part(message)
         if message.get("more_body"):
             body = await self._collect(body, limit)
         elif len(body) > limit:
@@ -260,23 +263,17 @@ class Request:
             if len(buffer) > limit:
                 self.unread = True
                 raise _too_large(limit)
-            message = await self._receive_body()
-            buffer += message.get("body", b"")
+            message = await self.receive()
+            buffer += _part(message)
             more = message.get("more_body", False)
         if len(buffer) > limit:
             raise _too_large(limit)
         return bytes(buffer)
 
-    async def _receive_body(self) -> Message:
-        message = await self.receive()
-        if message["type"] != "http.request":
-            raise ClientGone("the client closed the connection while sending the body")
-        return message
-
     def refuse_forms(self) -> None:
         """BadRequest for the content types that any web page may send here; a missing one is accepted (spec rest 4.5)."""
         kind = self.headers.get(b"content-type")
-        if kind is not None and kind.partition(b";")[0].strip().lower() in FORM_TYPES:
+        if kind is not None and kind != _JSON and kind.partition(b";")[0].strip().lower() in FORM_TYPES:
             raise BadRequest("this content type is not accepted: send the body with Content-Type: application/json")
 
     async def json(self, kind: type[T], *, unknown: str = "refuse", empty: T | None = None) -> T:
@@ -293,6 +290,13 @@ class Request:
         """Return when the client has gone. Call it after the body was read; what is left of the body is dropped."""
         while (await self.receive())["type"] not in ("http.disconnect", "websocket.disconnect"):
             pass
+
+
+def _part(message: Message) -> bytes:
+    """What a message brings of the body. ClientGone for one that says that nothing more comes."""
+    if message["type"] != "http.request":
+        raise ClientGone("the client closed the connection while sending the body")
+    return message.get("body", b"")
 
 
 def _too_large(limit: int) -> TooLarge:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
+from msgspec import Struct
+
 from polyport.errors import BadRequest, ConfigError
 from polyport.protocols.http import Request, Scope, Send
 
@@ -19,8 +21,6 @@ ErrorWriter = Callable[[Send, Request, BaseException], Awaitable[None]]
 
 _PARAM = re.compile(r"\{([a-z_]+)(\*?)\}(:[A-Za-z]+)?")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_PLAIN = re.compile(r"(?:/(?!\.\.?(?:/|$))[!-$&-.0-~]+)*/*")
-"""A path of printable ASCII without escapes and without empty, `.` or `..` segments."""
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
@@ -75,7 +75,7 @@ class Leaf:
         return ", ".join(sorted({*names, "OPTIONS"})).encode()
 
 
-class Path(NamedTuple):
+class Path(Struct, gc=False):
     """A path split up: segments as sent, the same decoded, and whether it ended with a slash."""
 
     raw: list[str]
@@ -84,7 +84,10 @@ class Path(NamedTuple):
 
 
 class Node:
-    __slots__ = ("leaf", "literals", "param", "rest", "verbs")
+    """`forks`: a segment that is no literal here may be more than one thing. `open_ended`: one that is a literal may be
+    something else, too, should the literal lead nowhere."""
+
+    __slots__ = ("forks", "leaf", "literals", "open_ended", "param", "rest", "verbs")
 
     def __init__(self) -> None:
         self.literals: dict[str, Node] = {}
@@ -92,33 +95,28 @@ class Node:
         self.param: Node | None = None
         self.leaf: Leaf | None = None
         self.rest: Leaf | None = None
+        self.forks = self.open_ended = False
 
     def find(self, path: Path, at: int, values: list[str]) -> Leaf | None:
         """The leaf for the segments from `at` on; `values` gets the parameters."""
-        node = self
-        for i in range(at, len(path.names)):
-            name = path.names[i]
+        node, names = self, path.names
+        for i in range(at, len(names)):
+            name = names[i]
             child = node.literals.get(name)
-            if child is not None:
-                if node.open_ended:
+            if child is None:
+                if node.forks:
                     return node.search(path, i, values)
-            elif node.verbs or node.rest is not None:
-                return node.search(path, i, values)
-            else:
                 child = node.param
                 if child is None:
                     return None
                 values.append(name)
+            elif node.open_ended:
+                return node.search(path, i, values)
             node = child
         if path.slash and node.rest is not None:
             values.append("")
             return node.rest
         return node.leaf
-
-    @property
-    def open_ended(self) -> bool:
-        """Whether a segment that is a literal here may also be something else, should the literal lead nowhere."""
-        return self.param is not None or bool(self.verbs) or self.rest is not None
 
     def search(self, path: Path, at: int, values: list[str]) -> Leaf | None:
         """All ways on from this node, the most exact first."""
@@ -204,6 +202,9 @@ class Table:
             if match is None or (match[2] and (match[3] or i != len(parts) - 1)):
                 raise ConfigError(f"route segment {part!r} is not {{name}}, {{name}}:verb or a last {{name*}}")
             names.append(match[1])
+            node.open_ended = True
+            if match[2] or match[3]:
+                node.forks = True
             if match[2]:
                 node.rest = node.rest or Leaf()
                 return node.rest
@@ -222,13 +223,13 @@ def split_path(raw: bytes) -> Path:
         text = raw.decode()
     except UnicodeDecodeError:
         raise BadRequest("the path is not UTF-8") from None
-    if not text.startswith("/"):
+    if text[:1] != "/":
         raise BadRequest("the path must start with a slash")
     parts = text[1:].split("/")
     slash = not parts[-1]
     while parts and not parts[-1]:
         parts.pop()
-    if _PLAIN.fullmatch(text):
+    if text.isascii() and text.isprintable() and "%" not in text and "//" not in text and "/." not in text:
         return Path(parts, parts, slash)
     return Path(parts, [decode_segment(part) for part in parts], slash)
 
