@@ -26,6 +26,7 @@ from polyport.cli.ending import die_of, leave, mute_stdout
 from polyport.cli.identity import Identity, check_open, warn_if_open
 from polyport.cli.logs import configure
 from polyport.cli.options import ServeOptions
+from polyport.cli.serve_http import HttpProtocol
 from polyport.cli.served import chosen, prefixes_of
 from polyport.cli.words import cluster_of, make_app
 from polyport.config.text import count
@@ -51,7 +52,7 @@ class Config(uvicorn.Config):
         super().__init__(
             app="",
             loop="uvloop" if sys.platform != "win32" else "asyncio",
-            http="httptools",
+            http=HttpProtocol,
             ws=open_websocket,  # pyright: ignore[reportArgumentType]  it is called like the class that it makes
             ws_max_size=limits.live_message_bytes,
             ws_per_message_deflate=False,
