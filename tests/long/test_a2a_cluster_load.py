@@ -10,7 +10,12 @@ import aiohttp
 import anyio
 import pytest
 
-from support.nats import nats
+from polyport import LlmAgent
+from polyport.errors import Unavailable
+from polyport.testing import ScriptedModel, call
+from support.a2a_replicas import Ear, Together
+from support.a2a_talk import Gate, lines, said, short, until
+from support.nats import NatsServer, nats
 from support.postgres import rows, server
 from support.processes import Serving
 
@@ -92,8 +97,8 @@ async def test_T106_tasks_outlive_replicas_that_are_killed_one_after_the_other(t
     for row in found:
         steps.setdefault(row["id"], []).extend(told(row["kind"], json.loads(row["body"])))
     assert len(steps) == TASKS
-    for task_id, said in steps.items():
-        assert said == [*CALLS, "done", "TASK_STATE_COMPLETED"], (task_id, said)
+    for task_id, steps_told in steps.items():
+        assert steps_told == [*CALLS, "done", "TASK_STATE_COMPLETED"], (task_id, steps_told)
 
 
 async def begin(http: aiohttp.ClientSession, url: str, id: str, tasks: list[str]) -> None:
@@ -129,3 +134,34 @@ def told(kind: str, frame: Any) -> list[str]:
         else:
             found.append(f"result {part['data']['response']['result']}")
     return found
+
+
+async def test_while_the_cluster_cannot_be_reached_no_message_is_lost(tmp_path: Path) -> None:
+    """What is at work goes on; what comes is stored, refused, and worked on later; sent again, it is known."""
+    gate = Gate()
+    models = ScriptedModel(call("wait", id="c1"), "done", "later"), ScriptedModel("later")
+    agent, other = (LlmAgent(name="app", model=model, tools=[gate.wait]) for model in models)
+    ear = Ear()
+    own = NatsServer()
+    together = Together(f"sqlite:///{tmp_path}/all.db", own, lease_s=1)
+    try:
+        async with (
+            together.replica(agent) as here,
+            together.replica(other) as there,
+            anyio.create_task_group() as group,
+        ):
+            task = await here.begin("go")
+            await gate.begun.wait()
+            group.start_soon(ear.listen, there, task.id)
+            await ear.open.wait()
+            await anyio.to_thread.run_sync(own.stop)
+            gate.go.set()
+            await here.until(task.id, "completed")
+            with pytest.raises(Unavailable):
+                await there.send("and this", id="same")
+            await anyio.to_thread.run_sync(own.start)
+            await until(lambda: ear.frames and lines(ear.frames)[-1] == "status completed")
+            again = await there.send("and this", id="same")
+            assert (short(again), said(again)) == ("completed", "later")
+    finally:
+        own.close()

@@ -15,9 +15,9 @@ from polyport.ports.agent import RunContext
 from polyport.protocols.a2a.mount import A2a
 from polyport.protocols.a2a.settings import A2aSettings
 from polyport.testing import ScriptedModel, call
-from polyport.wire.a2a import ListTasksRequest, Part, SubscribeToTaskRequest
+from polyport.wire.a2a import ListTasksRequest, Part
 from polyport.wire.a2a_errors import UnsupportedOperation
-from support.a2a_replicas import Together
+from support.a2a_replicas import Ear, Together
 from support.a2a_talk import Caller, Gate, asked, lines, said, short, until
 from support.postgres import server
 
@@ -35,20 +35,6 @@ def together(request: pytest.FixtureRequest, tmp_path: Path) -> Together:
     if request.param == "sqlite":
         return Together(f"sqlite:///{tmp_path}/all.db")
     return Together(server().url(server().new_database()))
-
-
-class Ear:
-    """Somebody who subscribes, and remembers what comes."""
-
-    def __init__(self) -> None:
-        self.open = anyio.Event()
-        self.frames: list[Any] = []
-
-    async def listen(self, caller: Caller, task_id: str) -> None:
-        async with caller.handler.subscribe(caller.call, SubscribeToTaskRequest(id=task_id)) as stream:
-            self.open.set()
-            async for batch in stream:
-                self.frames += batch
 
 
 async def said_times(caller: Caller, task_id: str, count: int) -> None:

@@ -90,6 +90,7 @@ class Executor:
             pass  # it was canceled, or ended by another process: there is nothing to add
         except Unavailable as error:
             live.fail(error)
+            self.on_left()
         except Exception as error:
             log.exception("task %s: its work could not be stored", live.id)
             live.fail(error)

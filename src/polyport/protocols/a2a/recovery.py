@@ -34,6 +34,8 @@ log = logging.getLogger("polyport.a2a")
 STOPPED = "the server stopped while it worked on this task"
 LOOK_S = 20.0
 """How often tasks are looked for that no replica works on: the store failed then, or who took them up died, too."""
+AGAIN_S = 2.0
+"""How soon it is looked again after it could not be seen."""
 SOON_S = 0.5
 ASKED = 5000
 """For how many tasks the others are asked at a time."""
@@ -81,25 +83,33 @@ class Recovery:
 
     async def _look(self, scope: anyio.CancelScope) -> None:
         with scope:
+            seen = True
             while True:
-                with anyio.move_on_after(LOOK_S):
+                with anyio.move_on_after(LOOK_S if seen else AGAIN_S):
                     await self._left.wait()
                     await anyio.sleep(SOON_S)
                 self._left = anyio.Event()
-                await self._again()
+                seen = await self._seen()
 
     def _soon(self) -> None:
         """Look again in a moment: a task was left that another process, or this one, goes on with."""
         self._left.set()
 
     async def _again(self) -> None:
-        if self._open:
-            try:
-                await self.recover()
-            except PolyportError as error:
-                log.warning("it cannot be seen which tasks nobody works on: %s", error)
-            except Exception:  # there will be another time
-                log.exception("the tasks that nobody works on cannot be taken up")
+        if self._open and not await self._seen():
+            self._soon()
+
+    async def _seen(self) -> bool:
+        """Whether it could be seen what is left behind. There will be another time."""
+        try:
+            await self.recover()
+        except PolyportError as error:
+            log.warning("it cannot be seen which tasks nobody works on: %s", error)
+            return False
+        except Exception:
+            log.exception("the tasks that nobody works on cannot be taken up")
+            return False
+        return True
 
     async def recover(self) -> int:
         """See A2aHandler.recover."""
@@ -136,6 +146,8 @@ class Recovery:
             log.warning("task %s cannot be taken up again: %s", head.id, error)
             return False
         try:
+            if live.broken is not None:
+                self._soon()  # once those have gone who are told so
             if live.working or live.broken is not None or live.state not in AT_WORK:
                 return False
             with self._tasks.claiming(live):
