@@ -9,6 +9,7 @@ import grpc.aio
 import pytest
 
 from polyport import LlmAgent, make_tool
+from polyport.data.limits import Limits
 from polyport.protocols.a2a.push_settings import PushSettings
 from polyport.protocols.a2a.settings import A2aSettings
 from polyport.testing import ScriptedModel, call
@@ -335,3 +336,29 @@ async def test_T085_one_task_in_both_versions():
         sent = (await wire.call("SendMessage", {"message": {**message(), "parts": new_parts}}, Said()))["task"]
         seen = await old(wire, "tasks/get", {"id": sent["id"]})
         assert (seen["history"][0]["parts"], seen["status"]["state"]) == (parts, "completed")
+
+
+# ---- streams that are quiet
+
+
+async def test_T035_a_quiet_stream_is_kept_alive_and_a_hang_up_changes_nothing():
+    gate = Gate()
+    agent = LlmAgent(name="app", model=ScriptedModel(call("wait"), "done"), tools=[gate.wait])
+    async with wired("jsonrpc", agent, limits=Limits(heartbeat_s=0.002)) as wire:
+        body = {"jsonrpc": "2.0", "id": 1, "method": "SendStreamingMessage", "params": {"message": message()}}
+        async with wire.client.stream("POST", "/a2a", json=body) as response:
+            lines = response.lines()
+            first = json.loads((await anext(lines)).removeprefix("data: "))
+            async for line in lines:
+                if line == ": ping":
+                    break
+        assert response.late_writes == 0
+        assert not gate.cancelled.is_set()
+        asked = {"id": first["result"]["task"]["id"]}
+        body = {"jsonrpc": "2.0", "id": 2, "method": "SubscribeToTask", "params": asked}
+        async with wire.client.stream("POST", "/a2a", json=body) as response:
+            events = response.events()
+            await anext(events)
+            gate.go.set()
+            frames = [json.loads(event.data)["result"] async for event in events]
+        assert state(frames[-1]["statusUpdate"]) == "completed"
