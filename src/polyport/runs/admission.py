@@ -62,13 +62,15 @@ class Admission:
                 return await self._sure(held, asked)
             until = until or anyio.current_time() + wait_s
             await self.check_answers(request)
+            patience_s = until - anyio.current_time()
             if self._limits.on_busy == "interrupt":
-                await self._peers.cancel(held.run_id, INTERRUPTED)
+                if not await self._peers.cancel(held.run_id, INTERRUPTED):
+                    patience_s = min(patience_s, 1.0)  # it may only be beginning: then it is cancelled at the next try
             elif self._limits.on_busy == "reject":
                 run = await self._peers.find(held.run_id)
                 if run is None or run.outcome is None:
                     raise Conflict(f"{request.key} has an active run; wait for it, or cancel it")
-            if not await self._peers.freed(held, until - anyio.current_time()):
+            if not await self._peers.freed(held, patience_s) and anyio.current_time() >= until:
                 raise Conflict(f"{request.key} has been busy for {wait_s:g} s; the active run goes on")
 
     async def admit(self, request: RunRequest, ticket: Ticket) -> Admitted:

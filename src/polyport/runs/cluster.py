@@ -165,7 +165,8 @@ class Cluster:
             with anyio.CancelScope(shield=True):  # or nobody would know whether it is ours
                 claimed, held = await self._link.tickets.claim(structs.replace(ticket, owner=self.name))
         finally:
-            del mine[key]
+            if mine.get(key) is ticket:
+                del mine[key]
         if claimed:
             mine[key] = held
         return claimed, held
@@ -182,15 +183,19 @@ class Cluster:
         held = mine.get(key)
         if held is None or held.life != ticket.life:
             return
-        del mine[key]
         with anyio.CancelScope(shield=True), anyio.move_on_after(1) as scope:
-            await self._link.let_go(held)
+            await self._give_back(held)
         if scope.cancelled_caught:
             log.warning("%s is given back as soon as the cluster can be reached", key)
             try:
-                self._link.start(self._link.let_go, held)
+                self._link.start(self._give_back, held)
             except Unavailable:
                 log.warning("%s is free when the others notice that this process has left", key)
+
+    async def _give_back(self, held: Ticket) -> None:
+        await self._link.let_go(held)
+        if self._link.mine.get(held.request.key) is held:
+            del self._link.mine[held.request.key]
 
     async def freed(self, ticket: Ticket, wait_s: float) -> bool:
         return await self._link.tickets.freed(ticket, wait_s)
@@ -273,7 +278,10 @@ class Cluster:
         return self._runs == "workers" and request.config.live is None
 
     async def hand_out(self, ticket: Ticket, attached: bool) -> Run:
-        await self._show(ticket, None)  # so that it can be found
+        with anyio.move_on_after(self._link.lease_s) as scope:
+            await self._show(ticket, None)  # so that it can be found
+        if scope.cancelled_caught:
+            raise Unavailable(f"the cluster at {self.shown} does not take the run")
         if await self._give_out(ticket) is None:
             raise Superseded(f"another process has taken over {ticket.request.key}")
         return self._mirrors.handed(ticket, attached)
@@ -301,10 +309,14 @@ class Cluster:
         await link.jetstream.put(subject, reason.encode(), ttl_s=600)
         ticket = await link.tickets.read(mirror.key)
         if ticket is not None and ticket.life == mirror.life and not ticket.owner and mirror.key not in link.mine:
-            ours = await link.tickets.change(ticket, structs.replace(ticket, owner=self.name))
-            if ours is not None:
-                await self._show(ours, RunOutcome(status="cancelled", reason=reason))
-                await link.let_go(ours)
+            link.mine[mirror.key] = ticket
+            try:
+                ours = await link.tickets.change(ticket, structs.replace(ticket, owner=self.name))
+                if ours is not None:
+                    await self._show(ours, RunOutcome(status="cancelled", reason=reason))
+                    await link.let_go(ours)
+            finally:
+                del link.mine[mirror.key]
         await mirror.wait()
 
     async def _show(self, ticket: Ticket, outcome: RunOutcome | None) -> None:

@@ -269,7 +269,7 @@ class Coordinator:
             if reason == INTERRUPTED:
                 with anyio.CancelScope(shield=True):
                     await self._mark_interrupted(run, engine, session)
-            if reason == SHUTTING_DOWN and not ticket.kept:
+            if self._closing and reason == SHUTTING_DOWN and not ticket.kept:
                 await self.peers.hand_over(run)
             raise
         finally:

@@ -143,7 +143,10 @@ class JetStream:
             yield
         finally:
             with anyio.CancelScope(shield=True):
-                await self._client.close()
+                try:
+                    await self._client.close()
+                except (OSError, faults.Error) as error:
+                    log.debug("the connection to the cluster is lost already: %s", error)
 
     # ---- streams
 
@@ -251,6 +254,8 @@ class JetStream:
     async def publish(self, subject: str, data: bytes = b"", reply: str = "") -> None:
         """Send a message to whoever listens now; nobody knows whether it arrives."""
         try:
+            if not self._client.is_connected:  # or it would be sent when nobody wants it any more
+                raise faults.ConnectionReconnectingError
             await self._client.publish(subject, data, reply=reply)
         except (faults.Error, OSError) as error:
             raise self._gone(error) from None
@@ -264,7 +269,10 @@ class JetStream:
         """Call `heard` with every message of a subject; of those with the same `queue` one hears it. It must not wait."""
 
         async def took(message: Msg) -> None:
-            heard(_message(message))
+            try:
+                heard(_message(message))
+            except (msgspec.MsgspecError, ValueError) as error:
+                log.debug("a message on %s is none of ours: %s", subject, error)
 
         try:
             subscription = await cast("Any", self._client).subscribe(subject, queue=queue, cb=took)
@@ -287,9 +295,18 @@ class JetStream:
 
     async def _request(self, subject: str, data: bytes, wait_s: float, headers: dict[str, str] | None) -> Msg:
         try:
+            await self._reconnected(wait_s)
             return await self._client.request(subject, data, timeout=wait_s, headers=headers)
         except (faults.Error, OSError) as error:
             raise self._gone(error) from None
+
+    async def _reconnected(self, wait_s: float) -> None:
+        """Return when there is a connection. The client would keep what is asked and ask it when nobody waits any more."""
+        until = anyio.current_time() + wait_s
+        while not self._client.is_connected:
+            if anyio.current_time() > until:
+                raise faults.ConnectionReconnectingError
+            await anyio.sleep(0.02)
 
     def _gone(self, error: Exception) -> Unavailable:
         why = NO_STREAM if isinstance(error, faults.NoRespondersError) else ""

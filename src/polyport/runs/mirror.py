@@ -120,6 +120,9 @@ class Mirror(Feed):
             return
         self.seq = message.seq
         tail = Tail.of(message.headers)
+        if tail is None:
+            self._unreadable("not a message of ours")
+            return
         if tail.part == 0:
             self._pieces = []
         elif len(self._pieces) != tail.part:
@@ -132,8 +135,11 @@ class Mirror(Feed):
         try:
             self._show(read_shown(data))
         except msgspec.DecodeError as error:
-            log.warning("run %s cannot be shown: %s", self.id, error)
-            self.finish(RunOutcome(status="failed", error=Unavailable(OTHER_VERSION), reason=OTHER_VERSION))
+            self._unreadable(str(error))
+
+    def _unreadable(self, why: str) -> None:
+        log.warning("run %s cannot be shown: %s", self.id, why)
+        self.finish(RunOutcome(status="failed", error=Unavailable(OTHER_VERSION), reason=OTHER_VERSION))
 
     def _show(self, shown: Shown) -> None:
         self.key, self.base = shown.key, shown.base

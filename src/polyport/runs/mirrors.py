@@ -68,7 +68,10 @@ class Mirrors:
             if not begun or anyio.current_time() > until:
                 return None
             await anyio.sleep(0.01)
-        mirror = self.of(run_id, int(message.subject.rpartition(".")[2]))
+        life = message.subject.rpartition(".")[2]
+        if not (life.isascii() and life.isdigit() and len(life) < 18):
+            return None
+        mirror = self.of(run_id, int(life))
         while mirror.seq < message.seq and mirror.outcome is None:  # a copy of the stream may be behind
             await mirror.catch_up()
             await anyio.lowlevel.checkpoint()

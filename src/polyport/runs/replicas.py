@@ -3,12 +3,16 @@
 Used by the cluster, once every third of a lease. Only the server's clock counts.
 """
 
+import logging
+
 import msgspec
 from msgspec import Struct, structs
 
 from polyport.codec import encode
 from polyport.runs.jetstream import JetStream
 from polyport.runs.subjects import Subjects
+
+log = logging.getLogger("polyport.cluster")
 
 
 class Replica(Struct, frozen=True):
@@ -69,4 +73,10 @@ class Replicas:
 
     async def _look(self) -> list[Replica]:
         found = await self._jetstream.since(self._subjects.signals, self._subjects.all_replicas, 0, tries=1)
-        return [msgspec.json.decode(message.data, type=Replica) for message in found]
+        replicas: list[Replica] = []
+        for message in found:
+            try:
+                replicas.append(msgspec.json.decode(message.data, type=Replica))
+            except msgspec.DecodeError as error:
+                log.debug("%s is no process of ours: %s", message.subject, error)
+        return replicas

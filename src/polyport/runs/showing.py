@@ -183,6 +183,8 @@ class Showing:
             return
         self._seq = message.seq
         tail = Tail.of(message.headers)
+        if tail is None:  # somebody else writes here; what we have shown is what counts
+            return
         mine = tail.by == self._tail.by
         self._tail = tail._replace(by=self._tail.by, read=tail.read if mine else 0, part=0, more=0)
 

@@ -37,8 +37,12 @@ class Tail(NamedTuple):
         return {TAIL: " ".join(map(str, self))}
 
     @classmethod
-    def of(cls, headers: dict[str, str]) -> "Tail":
-        return cls(*map(int, headers.get(TAIL, "").split()))
+    def of(cls, headers: dict[str, str]) -> "Tail | None":
+        """None for what is none of ours."""
+        words = headers.get(TAIL, "").split()
+        if len(words) != len(cls._fields) or not all(w.isascii() and w.isdigit() and len(w) < 18 for w in words):
+            return None
+        return cls(*map(int, words))
 
 
 class Ended(Struct, frozen=True, omit_defaults=True):

@@ -79,7 +79,7 @@ class Taking:
                     self._link.start(self._lost, lost)
             except Unavailable as error:
                 log.debug("%s", error)
-            if self._able and not self._looks:
+            if not self._looks:
                 self._link.start(self._look, bool(self._suspects) or beats % (LOOK_EVERY * 3) == 3)
             beats += 1
             self._woken = anyio.Event()
@@ -89,7 +89,8 @@ class Taking:
     async def _look(self, everywhere: bool) -> None:
         self._looks = True
         try:
-            await self._look_for_waiting()
+            if self._able:
+                await self._look_for_waiting()
             if everywhere:
                 await self._look_for_orphans()
         finally:
@@ -115,12 +116,16 @@ class Taking:
 
     async def _take_over(self, ticket: Ticket, at_once: anyio.CapacityLimiter) -> None:
         async with at_once:
-            if self._able and ticket.request.key.app in self._apps:
+            if not self._able or ticket.request.key.app not in self._apps:
+                return
+            try:
                 await self._make_ours(ticket, structs.replace(ticket, owner=self._link.name, taken=ticket.taken + 1))
+            except PolyportError as error:  # the others can be taken over nevertheless
+                log.warning("run %s could not be taken over: %s", ticket.run_id, error)
 
     async def _look_for_orphans(self) -> None:
         """Tickets of owners that are not there, at two looks: after a restart of the server, all have to come back first. And
-        those that we have and do not know of, for the answer to a claim was lost."""
+        those that we have and do not know of, for the answer was lost."""
         link = self._link
         tickets = await link.tickets.all()
         there = await link.replicas.names()
@@ -129,7 +134,11 @@ class Taking:
             if ticket.owner in gone & self._suspects:
                 await self._take_over(ticket, anyio.CapacityLimiter(1))
             elif ticket.owner == link.name and ticket.request.key not in link.mine:
-                link.start(link.let_go, ticket)
+                if ticket.revision == ticket.life:
+                    link.start(link.let_go, ticket)  # a claim: whoever asked was told that it failed
+                else:
+                    link.mine[ticket.request.key] = ticket
+                    link.start(self._begin, ticket)
             elif not ticket.owner and ticket.request.key.app in self._apps:
                 await self._take_waiting(ticket.request.key)
         self._suspects = gone - self._suspects
@@ -181,7 +190,8 @@ class Taking:
         assert self._take is not None
         try:
             shown = await link.jetstream.last(link.subjects.feeds, link.subjects.feed(run_id, ticket.life))
-            if shown is not None and Tail.of(shown.headers).ended:
+            tail = Tail.of(shown.headers) if shown is not None else None
+            if tail is not None and tail.ended:
                 return await self._let_go(ticket)  # its owner only did not give the session back any more
             log.info("run %s of %s is taken up", run_id, key)
             await self._take(ticket)

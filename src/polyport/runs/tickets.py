@@ -23,6 +23,8 @@ _decoder = msgspec.json.Decoder(Ticket)
 LOOK_S = 1.0
 """How long a message that a session is free may be lost before somebody looks."""
 TRIES = 3
+ROOM = 512
+"""By how many bytes a ticket may grow, when others take it, or the run turns out to be one that goes on."""
 
 
 class Tickets:
@@ -33,7 +35,7 @@ class Tickets:
     async def claim(self, ticket: Ticket) -> tuple[bool, Ticket]:
         """True and the ticket, with its `life`; or False and the one that somebody has. Tried again, for what was lost may be
         the answer only."""
-        data = self._data(ticket)
+        data = self._data(ticket, ROOM)
         unsure = False
         for left in reversed(range(TRIES)):
             try:
@@ -51,7 +53,12 @@ class Tickets:
 
     async def read(self, key: SessionKey) -> Ticket | None:
         message = await self._jetstream.last(self._subjects.tickets, self._subjects.ticket(key))
-        return None if message is None else next(iter(_tickets([message])), None)
+        if message is None:
+            return None
+        found = _tickets([message])
+        if not found:
+            raise Unavailable(f"{key} is in use by another version of Polyport, whose words are not known here")
+        return found[0]
 
     async def change(self, ticket: Ticket, changed: Ticket) -> Ticket | None:
         """Put `changed` in the place of `ticket`; None when that is no longer there."""
@@ -113,7 +120,13 @@ class Tickets:
     async def waiting(self) -> list[tuple[SessionKey, int]]:
         """The sessions whose ticket waits, or has waited, and the sequence of what says so."""
         found = await self._jetstream.since(self._subjects.tickets, self._subjects.all_waiting, 0)
-        return [(session_key(message.data), message.seq) for message in found]
+        waiting: list[tuple[SessionKey, int]] = []
+        for message in found:
+            try:
+                waiting.append((session_key(message.data), message.seq))
+            except msgspec.DecodeError as error:
+                log.debug("%s names no session: %s", message.subject, error)
+        return waiting
 
     async def taken(self, key: SessionKey, seq: int = 0) -> None:
         """Say so no longer."""
@@ -123,12 +136,12 @@ class Tickets:
         if seq:
             await self._jetstream.drop(self._subjects.tickets, seq)
 
-    def _data(self, ticket: Ticket) -> bytes:
+    def _data(self, ticket: Ticket, room: int = 0) -> bytes:
         try:
             data = encode(ticket)
         except (TypeError, NotImplementedError) as error:
             raise BadRequest(f"what a run is asked for has no JSON form: {error}") from None
-        if len(data) > self._jetstream.max_payload:
+        if len(data) + room > self._jetstream.max_payload:
             raise TooLarge(
                 f"a message of {len(data)} bytes is more than the cluster passes on ({self._jetstream.max_payload}); raise "
                 "max_payload of nats-server"
