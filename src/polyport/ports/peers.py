@@ -16,6 +16,10 @@ from polyport.data.run import RunOutcome, RunRequest
 from polyport.ports.runs import Run
 
 
+TAKEN_OVER = "another process has taken the run over"
+"""Why a run stops here when its ticket is ours no more."""
+
+
 class Ticket(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The right to run on a session. Among all processes there is at most one for each session.
 

@@ -19,7 +19,7 @@ from msgspec import structs
 from polyport.data.event import Event
 from polyport.data.run import RunOutcome, RunRequest
 from polyport.errors import ConfigError, Conflict, Superseded, Unavailable
-from polyport.ports.peers import Take, Ticket
+from polyport.ports.peers import TAKEN_OVER, Take, Ticket
 from polyport.ports.runs import Run
 from polyport.runs.feed import Feed
 from polyport.runs.jetstream import CONNECT_S, Message, unique
@@ -28,7 +28,7 @@ from polyport.runs.mirror import Mirror
 from polyport.runs.mirrors import Mirrors
 from polyport.runs.nats_url import parse
 from polyport.runs.questions import Questions
-from polyport.runs.showing import TAKEN_OVER, Showing
+from polyport.runs.showing import Showing
 from polyport.runs.shown import ended_of
 from polyport.runs.taking import Taking
 

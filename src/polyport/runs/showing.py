@@ -14,7 +14,7 @@ from msgspec import Raw
 from polyport.codec import encode
 from polyport.data.event import Event
 from polyport.errors import LimitExceeded, Unavailable
-from polyport.ports.peers import Ticket
+from polyport.ports.peers import TAKEN_OVER, Ticket
 from polyport.ports.runs import FeedItem
 from polyport.runs.jetstream import JetStream, Message
 from polyport.runs.shown import Ended, Tail, ToShow
@@ -25,7 +25,6 @@ log = logging.getLogger("polyport.cluster")
 BATCH_BYTES = 256 * 1024
 BATCH_ITEMS = 1000
 AGAIN_S = 0.2
-TAKEN_OVER = "another process has taken the run over"
 
 
 class Source(Protocol):

@@ -20,6 +20,8 @@ log = logging.getLogger("polyport.stores")
 
 TRIES = 3
 """How often something is tried that came to nothing for sure, or that only reads."""
+IDLE_S = 30
+"""How long a transaction may do nothing: no process waits in one, but one that was stopped holds what it has locked."""
 CLOSE_S = 5.0
 """How long connections in use may take to end when the store is closed."""
 UNDONE = ("40001", "40P01", "57P01", "57P02")
@@ -46,6 +48,11 @@ class _Connection(asyncpg.Connection):  # pyright: ignore[reportMissingTypeArgum
         return ""
 
 
+async def _given(connection: Any) -> None:
+    """A process that stops in the middle of a transaction must not hold its rows for ever."""
+    await connection.execute(f"SET idle_in_transaction_session_timeout = '{IDLE_S}s'")
+
+
 class LoopPool:
     """The connections of one event loop. They end with the loop (`asyncio.run` closes what hangs on it), or by `aclose`."""
 
@@ -58,6 +65,7 @@ class LoopPool:
             timeout=url.connect_s,
             command_timeout=url.statement_s,
             connection_class=_Connection,
+            init=_given,
             server_settings={"application_name": "polyport"},
         )
         self._opening = asyncio.Lock()

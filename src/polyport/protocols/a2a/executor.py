@@ -27,6 +27,7 @@ from polyport.errors import (
     Unavailable,
     describe,
 )
+from polyport.ports.peers import TAKEN_OVER
 from polyport.ports.runs import Run
 from polyport.ports.tasks import TaskScope
 from polyport.protocols.a2a.answers import answered, asked_again, content_of
@@ -44,11 +45,7 @@ log = logging.getLogger("polyport.a2a")
 
 SHUTDOWN = "the server is shutting down"
 """Why the coordinator cancels runs at the end: their tasks are left as they are, for the next process."""
-
-
 CANCELED = "the task was canceled"
-TAKEN_OVER = "another process has taken the run over"
-"""Why a run is stopped that is not this process's any more."""
 TRY_S = 0.5
 """How soon a turn that was taken up is tried again where too many runs are active."""
 
