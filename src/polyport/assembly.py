@@ -124,7 +124,8 @@ def peers_of(cluster: Peers | str | None, stores: Stores, key: bytes) -> Peers |
         return None
     if isinstance(stores.sessions, MemorySessions):
         raise ConfigError(
-            "the processes of a cluster need the same sessions: set stores= to postgresql://..., or sqlite:///FILE on one machine"
+            "the processes of a cluster need the same sessions: set stores= to postgresql://..., or to sqlite:///FILE on one "
+            "machine"
         )
     if not key:
         raise ConfigError(

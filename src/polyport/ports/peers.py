@@ -15,7 +15,6 @@ from polyport.data.event import Event
 from polyport.data.run import RunOutcome, RunRequest
 from polyport.ports.runs import Run
 
-
 TAKEN_OVER = "another process has taken the run over"
 """Why a run stops here when its ticket is ours no more."""
 
@@ -40,8 +39,8 @@ class Ticket(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 Take = Callable[[Ticket], Awaitable[None]]
-"""Goes on with the work of a ticket that has just become ours, or begins it; returns when that is begun, or when the run has ended
-for there is nothing to do. LimitExceeded and Unavailable leave it for another process."""
+"""Goes on with the work of a ticket that has just become ours, or begins it; returns when that is begun, or when the run has
+ended for there is nothing to do. LimitExceeded and Unavailable leave it for another process."""
 
 
 class Peers(Protocol):
@@ -64,8 +63,8 @@ class Peers(Protocol):
         ...
 
     async def claim(self, ticket: Ticket) -> tuple[bool, Ticket]:
-        """Make a session ours: True and the ticket, with `owner` and `life`; or False and the one of the run that has the session
-        now, in another process or here. Conflict when that is the same run, here. TooLarge."""
+        """Make a session ours: True and the ticket, with `owner` and `life`; or False and the one of the run that has the
+        session now, in another process or here. Conflict when that is the same run, here. TooLarge."""
         ...
 
     async def renew(self, ticket: Ticket) -> Ticket:
