@@ -79,6 +79,15 @@ class Run(Protocol):
         cancel, so a protocol can put a time limit around it."""
         ...
 
+    async def stirred(self) -> None:
+        """Wait until something happens: an item may be there, the run may have ended, or somebody has called `stir`. Safe to
+        cancel."""
+        ...
+
+    def stir(self) -> None:
+        """Have all who wait in `stirred` look."""
+        ...
+
     def read(self, after: int) -> Sequence[FeedItem]:
         """The items after this offset that are there now."""
         ...

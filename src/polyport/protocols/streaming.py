@@ -1,8 +1,8 @@
 """Event streams: the SSE answer, its heartbeat, and what to do when the client hangs up.
 
 Used by handlers that answer with server-sent events, or that wait long for one answer. The iterator of a stream is read by
-one task from its start to its end; quiet time is filled by another task, so that no step of an iterator is ever cancelled
-and then taken again. Never makes the frames of a protocol.
+one task from its start to its end; who has to say something in quiet time nudges it, so that no step of an iterator is ever
+cancelled and then taken again. Never makes the frames of a protocol.
 """
 
 import asyncio
@@ -65,50 +65,73 @@ async def pump(
     stream: SseStream,
     batches: AsyncIterator[bytes],
     *,
+    nudge: Callable[[], None] | None = None,
     heartbeat_s: float = 0.0,
     timeout_s: float | None = None,
-    nudge: Callable[[], None] | None = None,
 ) -> Ended:
     """Write each batch of frames to a started stream until `batches` ends, the client hangs up or `timeout_s` is over.
 
-    Sends a comment when the stream was quiet for `heartbeat_s` (0 is never). The stream is left open, so that the caller
-    can say goodbye. `batches` is closed before this returns. What `batches` raises is raised here, not in a group.
-    With `nudge`, which has `batches` give an empty batch where it waits, the client is not watched for UNWATCHED_S; a write
-    to one that left is nobody's loss.
+    The stream is left open, so that the caller can say goodbye. `batches` is closed before this returns. What `batches` raises
+    is raised here, not in a group. `nudge` has `batches` give an empty batch where it waits. With it the client is not watched
+    for UNWATCHED_S (a write to one that left is nobody's loss), and a comment is sent when the stream was quiet for
+    `heartbeat_s` (0 is never).
     """
     ended: Ended = "timeout"
+    pulse = None if nudge is None else _Pulse(stream, nudge, heartbeat_s)
     with nullcontext() if timeout_s is None else anyio.move_on_after(timeout_s):
         try:
-            soon = nudge is not None and await _over_soon(stream, batches, nudge)
-            ended = "done" if soon else await _watched(request, stream, batches, heartbeat_s)
+            if pulse is not None and await _over_soon(stream, batches, pulse):
+                ended = "done"
+            else:
+                ended = await _watched(request, stream, batches)
         except BaseException:
             await _close(batches)
             raise
+        finally:
+            if pulse is not None:
+                pulse.stop()
     return ended
 
 
-async def _over_soon(stream: SseStream, batches: AsyncIterator[bytes], nudge: Callable[[], None]) -> bool:
+class _Pulse:
+    """Nudges the iterator of a stream: once after UNWATCHED_S, then whenever nothing was written between two ticks, which is at
+    most `quiet_s` of silence. No task, for many streams are open for long and say little."""
+
+    __slots__ = ("_nudge", "_quiet_s", "_seen", "_stream", "_timer", "late")
+
+    def __init__(self, stream: SseStream, nudge: Callable[[], None], quiet_s: float) -> None:
+        self._stream = stream
+        self._nudge = nudge
+        self._quiet_s = quiet_s
+        self._seen = -1
+        self._timer = asyncio.get_running_loop().call_later(UNWATCHED_S, self._tick)
+        self.late = False
+        """Whether UNWATCHED_S are over."""
+
+    def _tick(self) -> None:
+        if not self.late or self._stream.writes == self._seen:
+            self._nudge()
+        if self.late:
+            self._seen = self._stream.writes
+        self.late = True
+        if self._quiet_s > 0:
+            self._timer = asyncio.get_running_loop().call_later(self._quiet_s / 2, self._tick)
+
+    def stop(self) -> None:
+        self._timer.cancel()
+
+
+async def _over_soon(stream: SseStream, batches: AsyncIterator[bytes], pulse: _Pulse) -> bool:
     """Write what comes within UNWATCHED_S, without another task; whether that was all."""
-    late = False
-
-    def ring() -> None:
-        nonlocal late
-        late = True
-        nudge()
-
-    timer = asyncio.get_running_loop().call_later(UNWATCHED_S, ring)
-    try:
-        async for batch in batches:
-            if batch:
-                await stream.send(batch)
-            if late:
-                return False
-    finally:
-        timer.cancel()
+    async for batch in batches:
+        if batch:
+            await stream.send(batch)
+        if pulse.late:
+            return False
     return True
 
 
-async def _watched(request: Request, stream: SseStream, batches: AsyncIterator[bytes], heartbeat_s: float) -> Ended:
+async def _watched(request: Request, stream: SseStream, batches: AsyncIterator[bytes]) -> Ended:
     """Write the rest, with an eye on the client."""
     ended: Ended = "gone"
 
@@ -119,12 +142,9 @@ async def _watched(request: Request, stream: SseStream, batches: AsyncIterator[b
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(watch)
-            if heartbeat_s > 0:
-                tasks.start_soon(_beat, stream, heartbeat_s)
             try:
                 async for batch in batches:
-                    if batch:
-                        await stream.send(batch)
+                    await stream.send(batch or sse.HEARTBEAT)
             except BaseException:
                 await _close(batches)
                 raise
@@ -140,16 +160,6 @@ async def _close(batches: AsyncIterator[bytes]) -> None:
     if close is not None:
         with anyio.CancelScope(shield=True):
             await close()
-
-
-async def _beat(stream: SseStream, quiet_s: float) -> None:
-    """Two ticks without a write between them are at most `quiet_s` of silence."""
-    seen = -1
-    while True:
-        await anyio.sleep(quiet_s / 2)
-        if stream.writes == seen:
-            await stream.send(sse.HEARTBEAT)
-        seen = stream.writes
 
 
 async def unless_gone(request: Request, wait: Callable[[], Awaitable[T]]) -> T:

@@ -54,6 +54,14 @@ class Feed:
             await until_woken(self._followers)
         return not self._done
 
+    async def stirred(self) -> None:
+        """See ports.runs.Run.stirred."""
+        await until_woken(self._followers)
+
+    def stir(self) -> None:
+        """See ports.runs.Run.stir."""
+        wake(self._followers)
+
     def read(self, after: int) -> Sequence[FeedItem]:
         """The kept items after this offset, at once. LimitExceeded when some are gone that nobody forgot on purpose."""
         after = max(after, self.forgotten)

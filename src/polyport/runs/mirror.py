@@ -180,6 +180,10 @@ class Mirror(Feed):
         self.use()
         return await super().changed(after)
 
+    async def stirred(self) -> None:
+        self.use()
+        await super().stirred()
+
     async def wait(self) -> RunOutcome:
         self.use()
         while self.outcome is None:

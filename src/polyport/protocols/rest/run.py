@@ -4,8 +4,8 @@ A protocol is only an edge: these handlers decode a request, start or find a run
 agent.
 """
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing
+from collections.abc import Sequence
+from typing import Self
 
 from msgspec import Struct
 
@@ -139,10 +139,12 @@ class RunRoutes:
             await stream.start([_run_header(run)])
             if first:
                 await stream.send(first)
+            frames = _Frames(run, after, ids)
             ended = await pump(
                 request,
                 stream,
-                _frames(run, after, ids),
+                frames,
+                nudge=frames.nudge,
                 heartbeat_s=self._limits.heartbeat_s,
                 timeout_s=self._limits.sse_deadline_s,
             )
@@ -252,11 +254,34 @@ def failure(outcome: RunOutcome, prefix: str) -> Exception:
     return error
 
 
-async def _frames(run: Run, after: int, ids: bool) -> AsyncIterator[bytes]:
-    """The frames of each batch of the feed, joined: events that are there together leave together."""
-    async with aclosing(run.follow(after)) as batches:
-        async for items in batches:
-            yield _batch(items, run.base, ids)
+class _Frames:
+    """The frames of a run after an offset, joined: events that are there together leave together."""
+
+    def __init__(self, run: Run, after: int, ids: bool) -> None:
+        self._run = run
+        self._after = after
+        self._ids = ids
+        self._nudged = False
+
+    def nudge(self) -> None:
+        """See `pump`."""
+        self._nudged = True
+        self._run.stir()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        run = self._run
+        while not (items := run.read(self._after)):
+            if run.outcome is not None:
+                raise StopAsyncIteration
+            if self._nudged:
+                self._nudged = False
+                return b""
+            await run.stirred()
+        self._after = items[-1].offset
+        return _batch(items, run.base, self._ids)
 
 
 def _batch(items: Sequence[FeedItem], base: int, ids: bool) -> bytes:
