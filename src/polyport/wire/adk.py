@@ -52,7 +52,7 @@ class ArtifactBody(Data, frozen=True, kw_only=True):
     custom_metadata: dict[str, Any] | None = None
 
 
-class ActionsShape(Struct, rename="camel", omit_defaults=True):
+class ActionsShape(Struct, rename="camel", omit_defaults=True, gc=False):
     """The actions of an event as REST shows them: both deltas are always there."""
 
     state_delta: dict[str, Any] | None = field(default_factory=lambda: None)
@@ -65,7 +65,7 @@ class ActionsShape(Struct, rename="camel", omit_defaults=True):
     compaction: Compaction | None = None
 
 
-class EventShape(Struct, rename="camel", omit_defaults=True):
+class EventShape(Struct, rename="camel", omit_defaults=True, gc=False):
     """An event as REST shows it; the order of the fields is the order on the wire."""
 
     id: str = field(default_factory=lambda: "")
@@ -99,7 +99,7 @@ class EventShape(Struct, rename="camel", omit_defaults=True):
     session_resumption_handle: str = ""
 
 
-class SessionShape(Struct, rename="camel"):
+class SessionShape(Struct, rename="camel", gc=False):
     """A session as REST shows it."""
 
     id: str
@@ -168,14 +168,9 @@ def encode_event(event: Event) -> bytes:
 
 def session_shape(session: Session) -> SessionShape:
     """What to encode for a session; `events` and `state` are never null."""
-    return SessionShape(
-        session.key.id,
-        session.key.app,
-        session.key.user,
-        session.updated_at,
-        [event_shape(e) for e in session.events],
-        session.state,
-    )
+    app, user, name = session.key
+    events = [event_shape(e) for e in session.events] if session.events else []
+    return SessionShape(name, app, user, session.updated_at, events, session.state)
 
 
 def clean_message(content: Content) -> Content:
