@@ -31,6 +31,7 @@ from polyport.data.model import Usage
 from polyport.data.run import RunRequest
 from polyport.errors import AgentError, ConfigError, ModelError, RunCancelled
 from polyport.plugins import UsagePlugin
+from polyport.ports.runs import Sink
 from polyport.ports.stores import Stores
 from polyport.stores.memory import MemorySessions
 from polyport.testing import ScriptedModel, call
@@ -535,7 +536,7 @@ async def test_progress_the_view_of_a_protocol_is_what_its_clients_see():
     await app.stores.sessions.create("boss", "u", "s")
     async with app:
         request = RunRequest(key=SessionKey("boss", "u", "s"), message=user_text("hi"))
-        await (await app.runs.start(request, sinks=[sink])).wait()
+        await (await app.runs.start(request, sinks=[Sink(sink)])).wait()
     assert seen == ["user", "boss", "child", "boss"], "the child's question is shown, the rest is not"
 
 

@@ -48,7 +48,7 @@ class Commit:
         self._store = store
         self._publish = publish
         self._sinks = sinks
-        self._lock = None if store.instant and not sinks else asyncio.Lock()
+        self._lock = None if store.instant and all(sink.instant for sink in sinks) else asyncio.Lock()
         """None where nothing waits: then no shield from cancellation is needed either. This lock is the cheapest when nobody
         else wants it, as nearly always."""
         self._hooks = hooks
@@ -107,7 +107,7 @@ class Commit:
         self._claimed = True
         if not stored.unpublished:
             for sink in self._sinks:
-                await sink(stored)
+                await sink.take(stored)
         if publish:
             self._publish(stored)
         return stored

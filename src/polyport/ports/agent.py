@@ -63,8 +63,7 @@ Hooks = Mapping[str, Sequence[Callable[..., Any]]]
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Delegation:
-    """A call that an agent carries out inside the run of its caller. The call's id is the isolation scope of all that
-    happens there."""
+    """A call that an agent carries out inside the run of its caller; its id is the isolation scope of what happens there."""
 
     tree: "Tree"
     """The agents among which the one that works may look around."""
@@ -263,20 +262,16 @@ class CallbackContext(ReadContext):
     __slots__ = ("_state", "actions")
 
     def __init__(self, ctx: ReadContext, actions: EventActions | None = None) -> None:
-        self.scope = ctx.scope
-        self.agent = ctx.agent
-        self.branch = ctx.branch
-        self.isolation_scope = ctx.isolation_scope
+        super().__init__(ctx.scope, ctx.agent, ctx.branch, ctx.isolation_scope)
         self.actions = actions if actions is not None else new_actions()
         self._state: State | None = None
 
     @property
     def state(self) -> State:
         if self._state is None:
-            delta = self.actions.state_delta
-            if delta is None:
-                delta = self.actions.state_delta = {}
-            self._state = State(self.scope.state_in(self.isolation_scope), delta)
+            if self.actions.state_delta is None:
+                self.actions.state_delta = {}
+            self._state = State(self.scope.state_in(self.isolation_scope), self.actions.state_delta)
         return self._state
 
     @property

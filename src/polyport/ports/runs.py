@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -13,8 +13,13 @@ from polyport.data.session import Session, SessionKey
 from polyport.ports.agent import Agent
 from polyport.ports.stores import Stores
 
-Sink = Callable[[Event], Awaitable[None]]
-"""Keeps a protocol's own view of a run inside commit; an exception of it ends the run."""
+
+class Sink(NamedTuple):
+    """Keeps a protocol's own view of a run inside commit; an exception of `take` ends the run. `instant` says that it never
+    waits, so that commit need not shield it."""
+
+    take: Callable[[Event], Awaitable[None]]
+    instant: bool = False
 
 
 class FeedItem(Struct, gc=False):

@@ -28,7 +28,7 @@ from polyport.errors import (
     describe,
 )
 from polyport.ports.peers import TAKEN_OVER
-from polyport.ports.runs import Run
+from polyport.ports.runs import Run, Sink
 from polyport.ports.tasks import TaskScope
 from polyport.protocols.a2a.answers import answered, asked_again, content_of
 from polyport.protocols.a2a.calls import CallContext
@@ -198,9 +198,10 @@ class Work:
     async def _start(self) -> Run:
         """The run. One that was taken up is not refused, for it was taken in: by a replica that is gone, or is thought to be.
         If that one still has it, or has even ended it, it is looked again at what is stored."""
+        instant = self._live.instant and not self._live.shared and self._config.after_event is None
         while True:
             try:
-                return await self._executor.runs.start(self._execution.run, sinks=[self._sink])
+                return await self._executor.runs.start(self._execution.run, sinks=[Sink(self._sink, instant)])
             except LimitExceeded:
                 if not self._turn.taken_up:
                     raise

@@ -141,6 +141,11 @@ class LiveTask:
         """Whether other replicas may work on it, too."""
         return self._backing.shared
 
+    @property
+    def instant(self) -> bool:
+        """Whether writing never waits."""
+        return self._backing.instant
+
     # ---- writing
 
     async def write(
