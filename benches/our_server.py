@@ -7,6 +7,7 @@ from serving import arguments, serve
 
 from polyport import App, LlmAgent
 from polyport.cli.serve import calm_gc
+from polyport.cli.serve_http import HttpProtocol
 from polyport.data.content import Content, FunctionCall, Part, model_text
 from polyport.data.limits import Limits
 from polyport.data.model import ModelRequest, ModelResponse
@@ -84,4 +85,4 @@ if __name__ == "__main__":
     options = arguments()
     served = app(options.sqlite, options.a2a, options.window).asgi
     calm_gc()  # as `polyport serve` does
-    serve(served, options.fd)
+    serve(served, options.fd, HttpProtocol)

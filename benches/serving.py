@@ -22,11 +22,13 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def serve(app: Any, fd: int) -> None:
+def serve(app: Any, fd: int, http: Any = "httptools") -> None:
+    """Serve until the process is told to end; `http` is the class of the protocol, uvicorn's own without one."""
     config = uvicorn.Config(
         app,
         loop="uvloop",
-        http="httptools",
+        http=http,
+        proxy_headers=False,
         access_log=False,
         log_level="warning",
         backlog=4096,

@@ -10,23 +10,34 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-_random: list[str] = []
-"""Hex digits for ids to come: one system call for many ids."""
-os.register_at_fork(after_in_child=_random.clear)
+_ready: list[str] = []
+"""Ids to come: one system call for many, and spelled all at once."""
+os.register_at_fork(after_in_child=_ready.clear)
+
+_COUNT, _LENGTH = 64, 37
+_DIGITS = [place for place in range(36) if place not in (8, 13, 18, 23)]
+_VARIANT = bytes.maketrans(b"0123456789abcdef", b"89ab" * 4)
 
 
 def new_uuid() -> str:
     """A random UUID (version 4), 36 characters; made by hand, for it is made several times per run."""
     try:
-        h = _random.pop()
+        return _ready.pop()
     except IndexError:
-        digits = os.urandom(1024).hex()
-        _random.extend(digits[i : i + 32] for i in range(0, 2016, 32))
-        h = digits[2016:]
-    return f"{h[:8]}-{h[8:12]}-4{h[13:16]}-{_VARIANT[h[16]]}{h[17:20]}-{h[20:]}"
+        first, *more = _spell(os.urandom(16 * _COUNT).hex().encode())
+        _ready.extend(more)
+        return first
 
 
-_VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
+def _spell(digits: bytes) -> list[str]:
+    """The ids that hex digits make, column by column: one slice for a place of all ids costs less than five for each id."""
+    text = bytearray(b"-" * (_LENGTH * _COUNT))
+    for column, place in enumerate(_DIGITS):
+        text[place::_LENGTH] = digits[column::32]
+    text[14::_LENGTH] = b"4" * _COUNT
+    text[19::_LENGTH] = text[19::_LENGTH].translate(_VARIANT)
+    text[36::_LENGTH] = b" " * _COUNT
+    return text.decode().split()
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,9 @@ def split_delta(delta: dict[str, Any]) -> StateDelta:
     """Split a delta by the prefix of its keys. The one place where scopes are told apart; all stores use it."""
     out = StateDelta({}, {}, {}, {})
     for key, value in delta.items():
-        if key.startswith(APP):
+        if ":" not in key:
+            out.session[key] = value
+        elif key.startswith(APP):
             out.app[key[len(APP) :]] = value
         elif key.startswith(USER):
             out.user[key[len(USER) :]] = value

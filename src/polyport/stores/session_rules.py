@@ -15,7 +15,7 @@ from msgspec import structs
 
 from polyport.codec import encode, json_safe, own
 from polyport.data.event import Event
-from polyport.data.session import TEMP, Session, SessionKey, StateDelta, split_delta, without_temp
+from polyport.data.session import TEMP, Session, SessionKey, StateDelta, split_delta
 from polyport.errors import BadRequest
 from polyport.seams import Seams
 
@@ -57,7 +57,11 @@ def new_session(
 
 def safe_delta(delta: dict[str, Any]) -> dict[str, Any]:
     """`delta` as plain JSON data of its own, without `temp:` keys. BadRequest naming the key that has no JSON form."""
-    return {key: json_safe(value, f"state key {key!r}") for key, value in without_temp(delta).items()}
+    return {
+        key: value if type(value) is str and value.isascii() else json_safe(value, f"state key {key!r}")
+        for key, value in delta.items()
+        if not key.startswith(TEMP)
+    }
 
 
 def as_stored(event: Event, seams: Seams) -> Event:
