@@ -64,8 +64,9 @@ class Admission:
             await self.check_answers(request)
             patience_s = until - anyio.current_time()
             if self._limits.on_busy == "interrupt":
-                if not await self._peers.cancel(held.run_id, INTERRUPTED):
-                    patience_s = min(patience_s, 1.0)  # it may only be beginning: then it is cancelled at the next try
+                with anyio.move_on_after(patience_s):
+                    if not await self._peers.cancel(held.run_id, INTERRUPTED):
+                        patience_s = min(patience_s, 1.0)  # it may only be beginning: then it is told again
             elif self._limits.on_busy == "reject":
                 run = await self._peers.find(held.run_id)
                 if run is None or run.outcome is None:

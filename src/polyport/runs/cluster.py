@@ -18,6 +18,7 @@ from msgspec import structs
 
 from polyport.data.event import Event
 from polyport.data.run import RunOutcome, RunRequest
+from polyport.data.session import SessionKey
 from polyport.errors import ConfigError, Conflict, Superseded, Unavailable
 from polyport.ports.peers import TAKEN_OVER, Take, Ticket
 from polyport.ports.runs import Run
@@ -131,7 +132,7 @@ class Cluster:
     def _back(self) -> None:
         """The connection was lost, and is there again: what was told meanwhile is not known here."""
         self._link.replicas.known = {}
-        self._link.start(self._make_streams)
+        self._link.start(self._begin_streams)
         self._taking.wake()
         self._mirrors.nudge()
         self._questions.all_heard()
@@ -164,8 +165,11 @@ class Cluster:
         try:
             with anyio.CancelScope(shield=True):  # or nobody would know whether it is ours
                 claimed, held = await self._link.tickets.claim(structs.replace(ticket, owner=self.name))
+        except Unavailable:
+            self._taking.doubt()
+            raise
         finally:
-            if mine.get(key) is ticket:
+            if mine.get(key) is ticket:  # else it was taken up meanwhile
                 del mine[key]
         if claimed:
             mine[key] = held
@@ -265,8 +269,20 @@ class Cluster:
         waiting = await link.tickets.change(ticket, structs.replace(ticket, owner=""))
         link.mine.pop(key, None)
         if waiting is not None:
-            await link.tickets.offer(key)
+            try:
+                await link.tickets.offer(key)
+            except Unavailable:
+                link.start(self._offer, key)
         return waiting
+
+    async def _offer(self, key: SessionKey) -> None:
+        """Say that a ticket waits, whatever it takes: otherwise it is only found by the next look at all of them."""
+        while True:
+            await anyio.sleep(AGAIN_S)
+            try:
+                return await self._link.tickets.offer(key)
+            except Unavailable as error:
+                log.debug("%s: %s", key, error)
 
     # ---- runs that others carry out
 
@@ -282,8 +298,9 @@ class Cluster:
             await self._show(ticket, None)  # so that it can be found
         if scope.cancelled_caught:
             raise Unavailable(f"the cluster at {self.shown} does not take the run")
-        if await self._give_out(ticket) is None:
-            raise Superseded(f"another process has taken over {ticket.request.key}")
+        with anyio.CancelScope(shield=True):  # or it would be carried out, and nobody would know
+            if await self._give_out(ticket) is None:
+                raise Superseded(f"another process has taken over {ticket.request.key}")
         return self._mirrors.handed(ticket, attached)
 
     async def find(self, run_id: str) -> Run | None:
@@ -315,6 +332,7 @@ class Cluster:
                 if ours is not None:
                     await self._show(ours, RunOutcome(status="cancelled", reason=reason))
                     await link.let_go(ours)
+                    await link.tickets.taken(mirror.key)
             finally:
                 del link.mine[mirror.key]
         await mirror.wait()

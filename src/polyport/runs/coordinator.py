@@ -174,6 +174,8 @@ class Coordinator:
         request, run_id = ticket.request, ticket.run_id
         key = request.key
         self._check_room()
+        if run_id in self._live:
+            raise Unavailable(f"run {run_id!r} was taken over from here, and has not ended here yet")
         try:
             await self.stores.sessions.claim(key)
             session = await self.stores.sessions.get(key)
@@ -269,7 +271,7 @@ class Coordinator:
             if reason == INTERRUPTED:
                 with anyio.CancelScope(shield=True):
                     await self._mark_interrupted(run, engine, session)
-            if self._closing and reason == SHUTTING_DOWN and not ticket.kept:
+            if (self._closing or not run.reason) and reason == SHUTTING_DOWN and not ticket.kept:
                 await self.peers.hand_over(run)
             raise
         finally:
@@ -346,7 +348,13 @@ class Coordinator:
         live = self._live.get(run_id)
         if live is not None and live.outcome is None and not live.taken:
             return live
-        return await self.peers.find(run_id) or live or self._ended.get(run_id)
+        here = live or self._ended.get(run_id)
+        try:
+            return await self.peers.find(run_id) or here
+        except Unavailable:
+            if here is None:
+                raise
+            return here
 
     async def ping(self) -> None:
         """See ports.runs.Runs.ping."""

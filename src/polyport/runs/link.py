@@ -41,6 +41,7 @@ class Link:
     async def connected(self, back: Callable[[], None]) -> AsyncGenerator[None]:
         """Connected, with tasks, inside the block; they are cancelled on leaving."""
         raised: BaseException | None = None
+        self.mine.clear()
         async with self.jetstream.connected(back):
             try:
                 async with anyio.create_task_group() as self._group:

@@ -17,6 +17,8 @@ KEPT = 256
 KEPT_ITEMS = 20_000
 """How many events those hold together that nobody follows."""
 ITEMS = 100_000
+BEHIND_S = 2.0
+"""How long a copy of a stream may be behind."""
 BEGINS_S = 2.0
 """How long the first word of a run may take that another process has begun."""
 
@@ -72,9 +74,12 @@ class Mirrors:
         if not (life.isascii() and life.isdigit() and len(life) < 18):
             return None
         mirror = self.of(run_id, int(life))
+        until = anyio.current_time() + BEHIND_S
         while mirror.seq < message.seq and mirror.outcome is None:  # a copy of the stream may be behind
             await mirror.catch_up()
             await anyio.lowlevel.checkpoint()
+            if anyio.current_time() > until:
+                break  # or the message is so old that it was just forgotten
         mirror.use()
         return mirror if mirror.key != NOBODY else None
 

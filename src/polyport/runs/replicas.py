@@ -3,16 +3,12 @@
 Used by the cluster, once every third of a lease. Only the server's clock counts.
 """
 
-import logging
-
 import msgspec
 from msgspec import Struct, structs
 
 from polyport.codec import encode
-from polyport.runs.jetstream import JetStream
+from polyport.runs.jetstream import JetStream, Message
 from polyport.runs.subjects import Subjects
-
-log = logging.getLogger("polyport.cluster")
 
 
 class Replica(Struct, frozen=True):
@@ -73,10 +69,14 @@ class Replicas:
 
     async def _look(self) -> list[Replica]:
         found = await self._jetstream.since(self._subjects.signals, self._subjects.all_replicas, 0, tries=1)
-        replicas: list[Replica] = []
-        for message in found:
-            try:
-                replicas.append(msgspec.json.decode(message.data, type=Replica))
-            except msgspec.DecodeError as error:
-                log.debug("%s is no process of ours: %s", message.subject, error)
-        return replicas
+        return [_replica(message) for message in found]
+
+
+def _replica(message: Message) -> Replica:
+    """Who says what cannot be read, such as another version, is there all the same: its runs must not be taken from it."""
+    name = message.subject.rpartition(".")[2]
+    try:
+        said = msgspec.json.decode(message.data, type=Replica)
+    except msgspec.DecodeError:
+        return Replica(name)
+    return structs.replace(said, name=name)

@@ -41,6 +41,9 @@ class Taking:
         self._woken = anyio.Event()
         self._rests_until = 0.0
         self._suspects: set[str] = set()
+        self._strays: set[int] = set()
+        self._doubts = False
+        self._at_once = anyio.CapacityLimiter(AT_ONCE)
         self._looks = False
 
     def on_loss(self, kind: str, recover: Callable[[], Awaitable[None]]) -> None:
@@ -51,7 +54,7 @@ class Taking:
         """Be there, inside the block."""
         link = self._link
         self._take, self._apps = take, frozenset(apps) if self._willing else frozenset()
-        self._rests_until, self._suspects = 0.0, set()
+        self._rests_until, self._suspects, self._strays = 0.0, set(), set()
         async with AsyncExitStack() as stack:
             for app in sorted(self._apps):
                 work = link.subjects.work(app)
@@ -63,6 +66,10 @@ class Taking:
     def stop(self) -> None:
         """Take nothing any more: this process is about to leave."""
         self._rests_until = float("inf")
+
+    def doubt(self) -> None:
+        """We may have a ticket and not know of it: look at all of them soon."""
+        self._doubts = True
 
     def wake(self) -> None:
         """Look now: we may have missed something."""
@@ -76,11 +83,16 @@ class Taking:
                 self._tell(not await self._link.replicas.say([*self._recover]))
                 for lost in await self._link.replicas.lost():
                     log.warning("process %s is gone", lost.name)
-                    self._link.start(self._lost, lost)
+                    self._suspects.add(lost.name)  # what cannot be taken up at once is looked for again
+                    self._link.start(self._take_over_all, lost)
+                    self._link.start(self._care_for, lost)
             except Unavailable as error:
                 log.debug("%s", error)
+            except Exception:  # whatever it is, who is there must say so
+                log.exception("a look at the other processes failed")
             if not self._looks:
-                self._link.start(self._look, bool(self._suspects) or beats % (LOOK_EVERY * 3) == 3)
+                doubts = self._doubts or bool(self._suspects or self._strays)
+                self._link.start(self._look, doubts or beats % (LOOK_EVERY * 3) == 3)
             beats += 1
             self._woken = anyio.Event()
             with anyio.move_on_after(self._link.lease_s / 3):
@@ -102,46 +114,43 @@ class Taking:
 
     # ---- runs of a process that is gone
 
-    async def _lost(self, lost: Replica) -> None:
+    async def _take_over_all(self, lost: Replica) -> None:
         if self._able:
-            left = [ticket for ticket in await self._link.tickets.all() if ticket.owner == lost.name]
-            at_once = anyio.CapacityLimiter(AT_ONCE)
-            async with anyio.create_task_group() as group:
-                for ticket in left:
-                    group.start_soon(self._take_over, ticket, at_once)
+            for ticket in await self._link.tickets.all():
+                if ticket.owner == lost.name:
+                    self._link.start(self._take_over, ticket)
+
+    async def _care_for(self, lost: Replica) -> None:
         for kind in lost.kinds:
             recover = self._recover.get(kind)
             if recover is not None and await self._link.replicas.first_at(lost, kind):
                 await recover()
 
-    async def _take_over(self, ticket: Ticket, at_once: anyio.CapacityLimiter) -> None:
-        async with at_once:
-            if not self._able or ticket.request.key.app not in self._apps:
-                return
-            try:
+    async def _take_over(self, ticket: Ticket) -> None:
+        async with self._at_once:
+            if self._able and ticket.request.key.app in self._apps:
                 await self._make_ours(ticket, structs.replace(ticket, owner=self._link.name, taken=ticket.taken + 1))
-            except PolyportError as error:  # the others can be taken over nevertheless
-                log.warning("run %s could not be taken over: %s", ticket.run_id, error)
 
     async def _look_for_orphans(self) -> None:
         """Tickets of owners that are not there, at two looks: after a restart of the server, all have to come back first. And
-        those that we have and do not know of, for the answer was lost."""
+        those that we have and do not know of, for the answer was lost: of a claim, which nobody counts on any more, or when
+        we took up a run, which waits for somebody then."""
         link = self._link
         tickets = await link.tickets.all()
+        self._doubts = False
         there = await link.replicas.names()
-        gone = {ticket.owner for ticket in tickets} - there - {"", link.name}
+        owners = {ticket.owner for ticket in tickets if ticket.request.key.app in self._apps}
+        gone, strays = owners - there - {"", link.name}, set[int]()
         for ticket in tickets:
             if ticket.owner in gone & self._suspects:
-                await self._take_over(ticket, anyio.CapacityLimiter(1))
+                link.start(self._take_over, ticket)
             elif ticket.owner == link.name and ticket.request.key not in link.mine:
-                if ticket.revision == ticket.life:
-                    link.start(link.let_go, ticket)  # a claim: whoever asked was told that it failed
-                else:
-                    link.mine[ticket.request.key] = ticket
-                    link.start(self._begin, ticket)
+                strays.add(ticket.revision)
+                if ticket.revision in self._strays:
+                    link.start(link.let_go if ticket.revision == ticket.life else self._put_back, ticket)
             elif not ticket.owner and ticket.request.key.app in self._apps:
-                await self._take_waiting(ticket.request.key)
-        self._suspects = gone - self._suspects
+                await self._try_waiting(ticket.request.key)
+        self._suspects, self._strays = gone - self._suspects if self._able else gone, strays - self._strays
 
     # ---- runs that wait
 
@@ -152,7 +161,14 @@ class Taking:
     async def _look_for_waiting(self) -> None:
         for key, seq in await self._link.tickets.waiting():
             if key.app in self._apps:
-                await self._take_waiting(key, seq)
+                await self._try_waiting(key, seq)
+
+    async def _try_waiting(self, key: SessionKey, seq: int = 0) -> None:
+        """As `_take_waiting`; one that cannot be read does not hide the others."""
+        try:
+            await self._take_waiting(key, seq)
+        except PolyportError as error:
+            log.debug("%s is not taken: %s", key, error)
 
     async def _take_waiting(self, key: SessionKey, seq: int = 0) -> None:
         if not self._able:
@@ -177,7 +193,7 @@ class Taking:
             ours = await link.tickets.change(ticket, changed)
         finally:
             if ours is None:
-                del link.mine[key]
+                link.mine.pop(key, None)
         if ours is None or self._take is None:
             return
         link.mine[key] = ours
