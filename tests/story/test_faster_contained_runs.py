@@ -1,0 +1,153 @@
+"""A run ends, the server does not (FR-097): what an agent leaves open, or does to its own task, is no other run's matter."""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+
+import anyio
+import pytest
+
+from polyport import App, FunctionAgent, SequentialAgent
+from polyport.errors import AgentError, RunCancelled
+from polyport.ports.agent import RunContext
+
+Work = Callable[[RunContext], Awaitable[None]]
+KEPT: list[object] = []
+"""Scopes that nobody leaves, kept as a user's own attribute would keep them."""
+
+
+def open_scope(deadline: float = math.inf) -> anyio.CancelScope:
+    scope = anyio.CancelScope(deadline=deadline)
+    scope.__enter__()
+    KEPT.append(scope)
+    return scope
+
+
+def app_of(first: Work) -> App:
+    """An app whose first run does `first`, and whose others wait a little, and end."""
+    runs = 0
+
+    async def work(ctx: RunContext) -> None:
+        nonlocal runs
+        runs += 1
+        if runs == 1:
+            return await first(ctx)
+        for _ in range(5):
+            await anyio.sleep(0)
+
+    return App(FunctionAgent(name="f", function=work))
+
+
+async def goes_on(app: App) -> None:
+    for _ in range(3):
+        assert (await app.ask("hi")).outcome.status == "finished"
+
+
+async def test_FR_097_a_scope_that_a_run_leaves_open_is_closed_with_it():
+    async def leaves(ctx: RunContext) -> None:
+        open_scope()
+        open_scope()
+
+    async with app_of(leaves) as app:
+        await goes_on(app)
+
+
+async def test_FR_097_a_scope_that_was_left_open_cancels_no_later_run():
+    scopes: list[anyio.CancelScope] = []
+
+    async def leaves(ctx: RunContext) -> None:
+        scopes.append(open_scope(anyio.current_time() + 3600))
+
+    async with app_of(leaves) as app:
+        await app.ask("hi")
+        scopes[0].cancel()
+        await goes_on(app)
+
+
+async def test_FR_097_a_run_that_its_own_open_scope_cancels_fails_alone():
+    async def leaves(ctx: RunContext) -> None:
+        asyncio.get_running_loop().call_soon(open_scope().cancel)
+        await anyio.sleep_forever()
+
+    async with app_of(leaves) as app:
+        with pytest.raises(AgentError, match="cancelled from within"):
+            await app.ask("hi")
+        await goes_on(app)
+
+
+async def test_FR_097_a_run_that_cancels_its_own_task_fails_alone():
+    async def cancels(ctx: RunContext) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await anyio.sleep_forever()
+
+    async with app_of(cancels) as app:
+        with pytest.raises(AgentError, match="cancelled from within"):
+            await app.ask("hi")
+        await goes_on(app)
+
+
+async def test_FR_097_the_tasks_of_a_group_that_was_left_open_end():
+    ended: list[str] = []
+
+    async def child() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ended.append("child")
+
+    async def leaves(ctx: RunContext) -> None:
+        group = anyio.create_task_group()
+        await group.__aenter__()
+        KEPT.append(group)
+        group.start_soon(child)
+        await anyio.sleep(0)
+
+    async with app_of(leaves) as app:
+        await goes_on(app)
+        assert ended == ["child"]
+
+
+async def test_FR_097_a_run_with_an_open_scope_can_still_be_cancelled():
+    begun = anyio.Event()
+    ids: list[str] = []
+
+    async def leaves(ctx: RunContext) -> None:
+        open_scope()
+        ids.append(ctx.invocation_id)
+        begun.set()
+        await anyio.sleep_forever()
+
+    async with app_of(leaves) as app, anyio.create_task_group() as group:
+
+        async def ask() -> None:
+            with pytest.raises(RunCancelled, match="enough"):
+                await app.ask("hi", session="s")
+
+        group.start_soon(ask)
+        await begun.wait()
+        await app.runs.cancel(ids[0], "enough")
+        await goes_on(app)
+
+
+async def test_FR_097_timeouts_of_asyncio_inside_an_agent_are_its_own():
+    said: list[str] = []
+
+    async def slow(ctx: RunContext) -> None:
+        await anyio.sleep_forever()
+
+    async def times_out(ctx: RunContext) -> None:
+        inner = FunctionAgent(name="inner", function=slow)
+        try:
+            async with asyncio.timeout(0):
+                await inner.run(ctx)
+        except TimeoutError:
+            said.append("timeout")
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(asyncio.sleep(0))
+
+    async with App(SequentialAgent(name="s", sub_agents=[FunctionAgent(name="f", function=times_out)])) as app:
+        for _ in range(3):
+            assert (await app.ask("hi")).outcome.status == "finished"
+    assert said == ["timeout"] * 3
