@@ -158,6 +158,28 @@ async def test_workers_that_wait_end_with_their_group() -> None:
         group.cancel_scope.cancel()
 
 
+async def test_work_that_comes_while_the_group_is_being_cancelled_ends_and_workers_are_let_go():
+    ended: list[bool] = []
+    async with anyio.create_task_group() as group:
+        workers = Workers(group)
+        await workers.start(anyio.sleep(0)).wait()
+        group.cancel_scope.cancel()
+        work = workers.start(forever())
+        workers.close()
+        with anyio.CancelScope(shield=True):
+            await work.wait()
+        ended.append(work.over)
+    assert ended == [True]
+
+
+async def test_workers_are_let_go_after_their_group_was_cancelled():
+    async with anyio.create_task_group() as group:
+        workers = Workers(group)
+        await workers.start(anyio.sleep(0)).wait()
+        group.cancel_scope.cancel()
+        workers.close()
+
+
 async def test_a_body_that_fails_ends_its_work() -> None:
     async def body() -> None:
         raise ValueError("broken")

@@ -70,6 +70,8 @@ class Workers:
     def start(self, body: Body) -> Work:
         """Carry out `body`. It may raise nothing but a cancellation."""
         worker = self._idle.pop() if self._idle else _Worker()
+        if worker.bell is not None and worker.bell.done():
+            worker = _Worker()  # the group was cancelled in this turn of the loop, and the others do not know yet
         work = Work(worker)
         worker.next = (work, body, copy_context())
         if worker.bell is not None:
@@ -82,7 +84,7 @@ class Workers:
         """Let the workers go that have nothing to do, and the others when they are done."""
         self._closed = True
         for worker in self._idle:
-            if worker.bell is not None:
+            if worker.bell is not None and not worker.bell.done():
                 worker.bell.set_result(None)
         self._idle.clear()
 
