@@ -126,7 +126,7 @@ class App:
         routes: list[Route] = []
         for name in protocols:
             if name == "rest":
-                routes += rest_routes(self.runs, self.trees, self.limits, seams)
+                routes += rest_routes(self.runs, self.trees, self.limits, seams, lambda: self.asgi.guard)
             elif name == "mcp":
                 self.mcp = make_server(self.runs, self.limits)
                 self._beside.append(self.mcp.running)

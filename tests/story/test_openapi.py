@@ -17,6 +17,12 @@ from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
 from polyport import App, FunctionAgent, LlmAgent, RunContext
+from polyport.auth.authorize import Strict
+from polyport.auth.combine import AnyOf, FunctionAuth
+from polyport.auth.header import HeaderAuth
+from polyport.auth.jwt import JwtAuth
+from polyport.auth.keys import ApiKeyAuth, new_key
+from polyport.ports.auth import Auth
 from polyport.protocols.answers import send_empty
 from polyport.protocols.rest.openapi import document, page
 from polyport.protocols.routes import Route
@@ -218,3 +224,60 @@ async def test_text_in_the_page_is_escaped():
     html = page(document([route]), '"><script>').decode()
     assert "<img" not in html and "<script" not in html and "<b>GET</b>" in html and "text/<b>" not in html
     assert "&lt;img src=x onerror=alert(1)&gt;&quot;&#x27;&amp; {0} {x}" in html
+
+
+# ---- who may call
+
+
+JWKS = {"keys": [{"kty": "OKP", "crv": "Ed25519", "kid": "k", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}
+TOKENS: dict[str, Any] = {"issuer": "https://login.test", "audience": "a", "jwks": JWKS}
+BEARER = {"bearer": {"type": "http", "scheme": "bearer"}}
+KEY = {"X-API-Key": {"type": "apiKey", "in": "header", "name": "X-API-Key"}}
+
+
+def everybody(credentials: Any) -> str:
+    return "u"
+
+
+@pytest.mark.parametrize(
+    ("auth", "schemes"),
+    [
+        (ApiKeyAuth(keys=[]), BEARER | KEY),
+        (JwtAuth(**TOKENS), BEARER),
+        (JwtAuth(**TOKENS, header="x-a!b"), {"x-a_b": {"type": "apiKey", "in": "header", "name": "x-a!b"}}),
+        (AnyOf(JwtAuth(**TOKENS), ApiKeyAuth(keys=[])), BEARER | KEY),
+        (
+            FunctionAuth(everybody, 'Basic realm="a, b", charset="UTF-8"'),
+            {"basic": {"type": "http", "scheme": "basic"}},
+        ),
+        (HeaderAuth("X-User", ["127.0.0.1"]), {}),
+    ],
+    ids=["keys", "tokens", "tokens-in-a-header", "any-of", "function", "proxy"],
+)
+def test_the_document_says_how_callers_sign_in(auth: Any, schemes: dict[str, Any]):
+    routes = App(AGENT).asgi.routes
+    found = document(routes, auth)
+    assert found["components"].get("securitySchemes", {}) == schemes
+    wanted = [{name: []} for name in schemes] or None
+    public = {(route.method.lower(), route.pattern) for route in routes if route.public}
+    assert ("get", "/health") in public
+    for path, item in found["paths"].items():
+        for method, operation in item.items():
+            assert operation.get("security") == (None if (method, path) in public else wanted), (method, path)
+    schemathesis.openapi.from_dict(found).validate()
+
+
+async def test_the_server_tells_of_the_authenticator_that_is_in_force():
+    key, kept = new_key("u")
+    app = App(AGENT)
+    app.asgi.guard = app.asgi.guard.behind(Auth(ApiKeyAuth(keys=[kept]), Strict()))  # as --auth does
+    async with connect(app) as client:
+        assert (await client.get("/openapi.json")).status == 401
+        found = (await client.get("/openapi.json", headers={"x-api-key": key})).json()
+    assert found["components"]["securitySchemes"] == BEARER | KEY
+    assert found["paths"]["/run"]["post"]["security"] == [{"bearer": []}, {"X-API-Key": []}]
+
+
+def test_without_an_authenticator_nothing_is_said_of_it():
+    assert "securitySchemes" not in DOCUMENT["components"]
+    assert not [found for _, _, found in OPERATIONS if "security" in found]

@@ -11,7 +11,7 @@ import anyio.to_thread
 from polyport.auth.read import sane_user
 from polyport.data.auth import Caller, Credentials
 from polyport.errors import ConfigError, Unauthenticated
-from polyport.ports.auth import Authenticator
+from polyport.ports.auth import Authenticator, KeyHeaders
 
 Found = Caller | str | None
 Function = Callable[[Credentials], Found | Awaitable[Found]]
@@ -57,6 +57,11 @@ class AnyOf:
     def challenge(self) -> str:
         """All their challenges."""
         return ", ".join(dict.fromkeys(a.challenge or "Bearer" for a in self._all))
+
+    @property
+    def key_headers(self) -> tuple[str, ...]:
+        """All their headers."""
+        return tuple(dict.fromkeys(name for a in self._all if isinstance(a, KeyHeaders) for name in a.key_headers))
 
     async def authenticate(self, credentials: Credentials) -> Caller | None:
         """See ports.auth."""

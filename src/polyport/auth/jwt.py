@@ -76,6 +76,11 @@ class JwtAuth:
     def challenge(self) -> str:
         return INVALID if self.header == "authorization" else ""
 
+    @property
+    def key_headers(self) -> tuple[str, ...]:
+        """See ports.auth."""
+        return () if self.header == "authorization" else (self.header,)
+
     async def authenticate(self, credentials: Credentials) -> Caller | None:
         """See ports.auth."""
         token = bearer(credentials, self.header.lower())

@@ -68,6 +68,7 @@ class ApiKeyAuth:
     """
 
     challenge = "Bearer"
+    key_headers = ("X-API-Key",)
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ from polyport.wire import a2a_sign
 
 HOW = """\
 Kept in {path}; whoever has this file can sign in your name.
-Sign with it:   A2a(card=CardConfig(keys=["{path}"]))
+Sign with it:   polyport serve AGENT --a2a --card-key "{path}", or A2a(card=CardConfig(keys=["{path}"]))
 Published at:   /.well-known/jwks.json beside the card; give it to your callers by a way that they trust
 Callers check:  RemoteAgent(..., card_keys=...), or polyport a2a card URL --key FILE
 To replace it, sign with the old and the new one until your callers have the new one."""

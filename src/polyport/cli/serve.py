@@ -30,7 +30,7 @@ from polyport.cli.serve_http import HttpProtocol
 from polyport.cli.served import chosen, prefixes_of
 from polyport.cli.words import cluster_of, make_app
 from polyport.config.text import count
-from polyport.data.limits import Limits
+from polyport.data.limits import MIB, Limits
 from polyport.errors import ConfigError
 from polyport.protocols.guard import Guard
 from polyport.stores.memory import MemorySessions
@@ -259,17 +259,10 @@ def build(options: ServeOptions) -> App:
         bind_host=options.host,
         trusted_proxy=options.trusted_proxy,
     )
-    limits = Limits(
-        sse_timeout_s=options.sse_timeout_s,
-        history_window=options.history_window,
-        shutdown_s=options.grace_s,
-        on_busy=options.on_busy,  # pyright: ignore[reportArgumentType]  checked by click and by Limits
-        max_runs=options.max_runs or Limits().max_runs,
-    )
     app = make_app(
         options.agents,
         db=options.db,
-        limits=limits,
+        limits=limits_of(options),
         guard=guard,
         identity=Identity(
             auth=options.auth, authorize=options.authorize or "", trusted_proxy_cidr=options.trusted_proxy_cidr
@@ -281,6 +274,28 @@ def build(options: ServeOptions) -> App:
     if options.prefix:  # refused above for an App of the user's own
         app.asgi = app.asgi.under(prefixes_of(options.prefix))
     return app
+
+
+def limits_of(options: ServeOptions) -> Limits:
+    """What the flags say of limits. ConfigError for one that has no effect."""
+    if options.caller_burst is not None and not options.caller_rate:
+        raise ConfigError("--caller-burst: add --caller-rate, for which it is")
+    settings = {
+        "max_runs": options.max_runs,
+        "caller_burst": options.caller_burst,
+        "body_bytes": options.body_mib and options.body_mib * MIB,
+    }
+    given: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
+    return Limits(
+        sse_timeout_s=options.sse_timeout_s,
+        history_window=options.history_window,
+        shutdown_s=options.grace_s,
+        on_busy=options.on_busy,  # pyright: ignore[reportArgumentType]  checked by click and by Limits
+        caller_requests_per_s=options.caller_rate,
+        caller_requests=options.caller_requests,
+        user_runs=options.user_runs,
+        **given,
+    )
 
 
 def calm_gc() -> None:

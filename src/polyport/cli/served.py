@@ -62,8 +62,9 @@ def chosen(options: ServeOptions, telemetry: Plugin | None) -> list[str | Mounta
     for name, does in ONE_PROCESS.items():
         if options.workers > 1 and getattr(options, name):
             raise ConfigError(f"--{name.replace('_', '-')} {does} in one process: serve it with --workers 1")
-    if not options.a2a and (options.grpc_port is not None or options.push):
-        raise ConfigError("--grpc-port and --push are options of A2A: add --a2a")
+    of_a2a = options.grpc_port is not None or options.grpc_tls or options.push or options.card_key
+    _insist(options.a2a or not of_a2a, "--grpc-port, --grpc-tls, --push and --card-key", "--a2a")
+    _insist(options.grpc_port is not None or not options.grpc_tls, "--grpc-tls", "--grpc-port")
     _insist(options.agent_engine or not options.engine_id, "--engine-id", "--agent-engine")
     of_triggers = (options.trigger_max_retries, options.trigger_max_runs, options.oidc_audience)
     given = options.oidc_service_accounts or any(value is not None for value in of_triggers)
@@ -107,12 +108,19 @@ def _insist(fits: bool, flags: str, needed: str) -> None:
 def _a2a(options: ServeOptions) -> Mountable:
     if options.workers > 1 and options.grpc_port == 0:
         raise ConfigError("a --grpc-port of 0 is for one process: name a port, or serve with --workers 1")
-    from polyport.protocols.a2a.mount import A2a  # needed by this choice only
+    from polyport.protocols.a2a.card import CardConfig  # needed by this choice only
+    from polyport.protocols.a2a.grpc_tls import read_pair
+    from polyport.protocols.a2a.mount import A2a
     from polyport.protocols.a2a.push_settings import PushSettings
 
+    tls = (options.grpc_tls[0], options.grpc_tls[1]) if options.grpc_tls else None
+    if tls is not None:
+        read_pair(*tls)  # wrong files show before anything listens
     host = f"[{options.host}]" if ":" in options.host else options.host
     return A2a(
+        card=CardConfig(keys=options.card_key),
         grpc="" if options.grpc_port is None else f"{host}:{options.grpc_port}",
+        grpc_tls=tls,
         push=PushSettings() if options.push else None,
         recover=options.workers == 1 or options.cluster is not None,
     )

@@ -14,6 +14,7 @@ protocol = about("What is served (see docs/serving.md)")
 access = about("Who may call (see docs/identity.md)")
 browser = about("Names, browsers and proxies")
 session = about("Sessions and runs")
+taken = about("How much may be taken, in each process (see docs/identity.md)")
 log = about("Logs, on standard error")
 LOGS = (
     log(
@@ -71,7 +72,14 @@ def logged(command: Callable[..., Any]) -> Callable[..., Any]:
 @protocol("--live/--no-live", default=None, help="Live sessions over WebSocket at /run_live. Default: with --rest.")
 @protocol("--a2a", is_flag=True, help="A2A 1.0 and 0.3: see /.well-known/agent-card.json of the running server.")
 @protocol("--grpc-port", metavar="PORT", type=click.IntRange(0, 65535), help="With --a2a: over gRPC there, too.")
+@protocol("--grpc-tls", nargs=2, metavar="CERT KEY", help="With --grpc-port: TLS there, by these two PEM files.")
 @protocol("--push", is_flag=True, help="With --a2a: callers may have notifications sent to public https URLs.")
+@protocol(
+    "--card-key",
+    multiple=True,
+    metavar="FILE",
+    help="With --a2a: sign the cards with this key of polyport a2a key (repeatable).",
+)
 @protocol("--mcp", is_flag=True, help="MCP at /mcp, one tool for each agent; one worker only.")
 @protocol("--agent-engine", is_flag=True, help="The methods of Agent Engine, for the first agent.")
 @protocol("--engine-id", metavar="ID", default="", help="With --agent-engine: the name of the app in its sessions.")
@@ -158,6 +166,40 @@ def logged(command: Callable[..., Any]) -> Callable[..., Any]:
     show_default=True,
     help="How long runs get to end after SIGTERM or Ctrl-C; then they are cancelled.",
 )
+@taken(
+    "--caller-rate",
+    metavar="RATE",
+    type=click.FloatRange(0, 1_000_000),
+    default=0.0,
+    help="Requests of one caller per second, over time; more is 429. Default: no limit.",
+)
+@taken(
+    "--caller-burst",
+    metavar="N",
+    type=click.IntRange(1),
+    help="With --caller-rate: how many may come at once before that counts. Default: 20.",
+)
+@taken(
+    "--caller-requests",
+    metavar="N",
+    type=click.IntRange(0),
+    default=0,
+    help="Requests and streams of one caller at one time; more is 429. Default: no limit.",
+)
+@taken(
+    "--user-runs",
+    metavar="N",
+    type=click.IntRange(0),
+    default=0,
+    help="Runs as one user at one time; more is 429. Default: no limit.",
+)
+@taken("--max-runs", metavar="N", type=click.IntRange(1), help="Runs at one time; more is 429. Default: 4096.")
+@taken(
+    "--body-limit",
+    metavar="MIB",
+    type=click.IntRange(1, 1024),
+    help="The largest body of a request; more is 413. Default: 10.",
+)
 @clustered
 @cluster(
     "--cluster-runs",
@@ -195,6 +237,7 @@ def serve(ctx: click.Context, agents: tuple[str, ...], **options: Any) -> None:
     options["given"] = [flag(name, options[name]) for name, source in sources.items() if source in said]
     options["sse_timeout_s"] = options.pop("sse_timeout")
     options["grace_s"] = options.pop("grace")
+    options["body_mib"] = options.pop("body_limit")
     options["cluster_lease_s"] = options.pop("cluster_lease")
     serve_forever(ServeOptions(agents=list(agents), **options))
 

@@ -18,10 +18,14 @@ from polyport.protocols.parts import Mountable
 
 log = logging.getLogger("polyport")
 
-LIMITS = ("--on-busy", "--history-window", "--sse-timeout", "--grace", "--max-runs")
+LIMITS = (
+    *("--on-busy", "--history-window", "--sse-timeout", "--grace", "--max-runs", "--body-limit"),
+    *("--caller-rate", "--caller-burst", "--caller-requests", "--user-runs"),
+)
 PROTOCOLS = (
     *("--rest", "--no-rest", "--live", "--no-live"),
-    *("--a2a", "--grpc-port", "--push", "--mcp", "--agent-engine", "--engine-id", "--triggers"),
+    *("--a2a", "--grpc-port", "--grpc-tls", "--push", "--card-key"),
+    *("--mcp", "--agent-engine", "--engine-id", "--triggers"),
     *(
         "--trigger-max-retries",
         "--trigger-max-runs",

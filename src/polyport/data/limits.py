@@ -84,7 +84,7 @@ class Limits(Struct, frozen=True, kw_only=True):
         for name, value in asdict(self).items():
             if name in ("sse_timeout_s", "on_busy") or value is None:
                 continue
-            if value < 0 or (value == 0 and name not in _MAY_BE_ZERO):
+            if not value >= 0 or (value == 0 and name not in _MAY_BE_ZERO):  # NaN is neither
                 raise ConfigError(f"limits: {name} is {value}; it must be above zero")
 
     @property

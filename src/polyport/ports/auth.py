@@ -4,7 +4,8 @@ Asked by the guard and the host in front of every protocol, in this order: authe
 rest 3). A protocol never decides about a caller by itself.
 """
 
-from typing import NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from polyport.data.auth import Caller, Credentials
 
@@ -20,6 +21,16 @@ class Authenticator(Protocol):
     async def authenticate(self, credentials: Credentials) -> Caller | None:
         """The caller. None and Unauthenticated are a 401, Forbidden a 403; any other error is a 500 that says nothing but
         `authentication failed` (spec rest 3.3)."""
+        ...
+
+
+@runtime_checkable
+class KeyHeaders(Protocol):
+    """What an Authenticator has besides when callers may send their credential in a header of its own."""
+
+    @property
+    def key_headers(self) -> Sequence[str]:
+        """Names of headers that hold nothing but a credential, for those who are told how to call."""
         ...
 
 

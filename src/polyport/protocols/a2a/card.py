@@ -252,11 +252,16 @@ def _key(given: a2a_sign.Jwk | str | Path) -> a2a_sign.Jwk:
     if not isinstance(given, str | Path):
         return given
     try:
-        return msgspec.json.decode(Path(given).read_bytes(), type=dict[str, Any])
+        found = msgspec.json.decode(Path(given).read_bytes(), type=dict[str, Any])
     except OSError as error:
-        raise ConfigError(f"CardConfig.keys: cannot read {given}: {error.strerror}") from None
+        raise ConfigError(f"a key for agent cards: cannot read {given}: {error.strerror}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise ConfigError(f"CardConfig.keys: {given} is not a JWK; make one with: polyport a2a key FILE") from None
+        found = {}
+    if not found.get("kid") or not found.get("d"):
+        raise ConfigError(
+            f"a key for agent cards: {given} is not a JWK with a private key; make one by: polyport a2a key FILE"
+        )
+    return found
 
 
 def _checked(skills: Collection[AgentSkill]) -> list[AgentSkill]:

@@ -25,6 +25,7 @@ from polyport.protocols.a2a.calls import CallContext
 from polyport.protocols.a2a.edge import V03, V1, Edge, call_of, echo, told, too_long
 from polyport.protocols.a2a.fold import Update
 from polyport.protocols.a2a.grpc_methods import METHODS, Method
+from polyport.protocols.a2a.grpc_tls import read_pair
 from polyport.protocols.a2a.operations import STREAMING, UNARY
 from polyport.protocols.a2a.speech import payload_of
 from polyport.protocols.guard import Guard
@@ -101,10 +102,8 @@ class GrpcServer:
 
 
 def _credentials(certificate: str | Path, key: str | Path) -> Any:
-    try:
-        return grpc.ssl_server_credentials([(Path(key).read_bytes(), Path(certificate).read_bytes())])
-    except OSError as error:
-        raise ConfigError(f"grpc_tls: cannot read {error.filename}: {error.strerror}") from None
+    public, private = read_pair(certificate, key)
+    return grpc.ssl_server_credentials([(private, public)])
 
 
 class _Handlers(grpc.GenericRpcHandler):

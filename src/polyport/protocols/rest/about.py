@@ -4,7 +4,7 @@
 """
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -15,6 +15,7 @@ from polyport.errors import Unavailable
 from polyport.ports.agent import Agent
 from polyport.ports.runs import Runs
 from polyport.protocols.answers import send_body, send_json
+from polyport.protocols.guard import Guard
 from polyport.protocols.http import Request, Send
 from polyport.protocols.rest.openapi import document, page
 from polyport.protocols.routes import Route
@@ -54,12 +55,15 @@ class AppList(Struct, kw_only=True):
 
 
 class About:
-    """`others` are the routes of the rest of the protocol, for the OpenAPI document."""
+    """`others` are the routes of the rest of the protocol, `guard` says how callers sign in, both for the OpenAPI document."""
 
-    def __init__(self, runs: Runs, trees: Mapping[str, AgentTree], others: Sequence[Route]) -> None:
+    def __init__(
+        self, runs: Runs, trees: Mapping[str, AgentTree], others: Sequence[Route], guard: Callable[[], Guard]
+    ) -> None:
         self._runs = runs
         self._trees = trees
         self._others = others
+        self._guard = guard
         self._document: dict[str, Any] | None = None
 
     def routes(self) -> list[Route]:
@@ -126,7 +130,8 @@ class About:
 
     async def openapi(self, request: Request, send: Send) -> None:
         if self._document is None:
-            self._document = document([*self._others, *self.routes()])
+            auth = self._guard().auth
+            self._document = document([*self._others, *self.routes()], auth and auth.authenticator)
         await send_json(send, {**self._document, "servers": [{"url": request.prefix or "/"}]})
 
     async def docs(self, request: Request, send: Send) -> None:

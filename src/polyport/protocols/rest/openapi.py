@@ -15,6 +15,7 @@ import msgspec
 from msgspec import NODEFAULT, UNSET, Meta
 from msgspec import inspect as mi
 
+from polyport.ports.auth import Authenticator, KeyHeaders
 from polyport.protocols.routes import Route
 from polyport.version import VERSION
 
@@ -23,6 +24,9 @@ Query = tuple[str, Mapping[str, Any]]
 
 _PARAM = re.compile(r"\{([a-z_]+)\*?\}")
 _SOURCE = re.compile(r"\s*\(spec [^)]*\)|See spec [a-z]+ [\d.]+[:.]\s*")
+_QUOTED = re.compile(r'"[^"]*"')
+_NO_KEY = re.compile(r"[^A-Za-z0-9._-]")
+"""What no name of a component may have in it."""
 _REF = "#/components/schemas/"
 _STREAM = "text/event-stream"
 _FRAMES = "Server-sent events. The data of each is an EventShape; a last one named `error` says why the run failed"
@@ -51,8 +55,8 @@ def needs(kind: type, *names: str) -> Any:
     return Annotated[kind, Meta(extra_json_schema={"required": list(names)})]
 
 
-def document(routes: Sequence[Route]) -> Json:
-    """The OpenAPI document of these routes."""
+def document(routes: Sequence[Route], authenticator: Authenticator | None = None) -> Json:
+    """The OpenAPI document of these routes; with an authenticator it says how callers of those that are not public sign in."""
     shown = [route for route in routes if route.method != "WEBSOCKET"]
     inputs = [route.body for route in shown if route.body is not None]
     outputs = [kind for route in shown for kind in _answers(route).values() if not isinstance(kind, str | None)]
@@ -66,15 +70,27 @@ def document(routes: Sequence[Route]) -> Json:
         if "description" in schema:
             schema["description"] = _SOURCE.sub("", schema["description"])
     paths: dict[str, Json] = {}
+    ways = {} if authenticator is None else _security(authenticator)
     for route in shown:
         pattern = route.pattern.replace("*}", "}")
-        paths.setdefault(pattern, {})[route.method.lower()] = _operation(route, schema_of)
+        operation = paths.setdefault(pattern, {})[route.method.lower()] = _operation(route, schema_of)
+        if ways and not route.public:
+            operation["security"] = [{name: []} for name in ways]  # any of them will do
     return {
         "openapi": "3.1.0",
         "info": {"title": "Polyport", "version": VERSION, "description": "Agents over REST and server-sent events."},
         "paths": paths,
-        "components": {"schemas": {**components, "Error": _ERROR}},
+        "components": {"schemas": {**components, "Error": _ERROR}, **({"securitySchemes": ways} if ways else {})},
     }
+
+
+def _security(authenticator: Authenticator) -> dict[str, Json]:
+    """How callers say who they are: the schemes that a 401 asks for, and headers for keys. None of what a proxy sends."""
+    asked = [part.split()[0].lower() for part in _QUOTED.sub("", authenticator.challenge).split(",") if part.strip()]
+    found: dict[str, Json] = {name: {"type": "http", "scheme": name} for name in asked if "=" not in name}
+    for header in authenticator.key_headers if isinstance(authenticator, KeyHeaders) else ():
+        found[_NO_KEY.sub("_", header)] = {"type": "apiKey", "in": "header", "name": header}
+    return found
 
 
 def _answers(route: Route) -> dict[int, Any]:
