@@ -12,13 +12,13 @@ from msgspec import structs
 
 from polyport import LlmAgent
 from polyport.data.limits import Limits
-from polyport.data.run import RunRequest
+from polyport.data.run import RunOutcome, RunRequest
 from polyport.data.session import SessionKey
 from polyport.errors import TooLarge, Unavailable
 from polyport.ports.peers import Ticket
-from polyport.runs.feed import Feed
 from polyport.runs.jetstream import JetStream
 from polyport.runs.nats_url import parse
+from polyport.runs.run import LiveRun
 from polyport.runs.subjects import Subjects, digest
 from polyport.testing import ScriptedModel, call
 from support.clusters import Gate, Replicas, detached, frames, replicas, until
@@ -273,6 +273,23 @@ async def test_a_server_that_lost_its_disk_is_used_again(restartable: Replicas, 
     assert texts(response.json()) == ["two"]
 
 
+async def test_how_a_run_ended_is_shown_though_its_ticket_is_given_back_and_an_answer_was_lost(cluster: Replicas):
+    """As when the server was away for longer than a lease while it ended."""
+    one, two = cluster.cluster(name="one", lease_s=60), cluster.cluster(name="two", lease_s=60)
+    async with one.serving(take_nothing, ["app"]), two.serving(take_nothing, ["app"]):
+        _, held = await one.claim(ticket())
+        run = shown_run(held.request.key)
+        one.share(run, held, [], lambda reason: None)
+        showing = one._shared[run.id]
+        await until(lambda: showing._seq)
+        showing._seq = 0  # as if the answer had not come
+        assert await one._link.tickets.drop(held)
+        run.close()
+        await one.ended(run, RunOutcome(status="finished"))
+        found = await two.find(run.id)
+        assert found is not None and (await found.wait()).status == "finished"
+
+
 # ---- races
 
 
@@ -315,22 +332,16 @@ async def test_a_message_interrupts_a_run_that_is_being_taken_in_elsewhere(clust
                     ".freed." in s._subject for s in two.server.runs.peers._link.jetstream._client._subs.values()
                 )
             )
-            run = partial_run(key)
+            run = shown_run(key)
             one.share(run, held, [], lambda reason: stopped.set())
             await stopped.wait()
             await one.release(held)
     assert answers == [["second"]]
 
 
-def partial_run(key: SessionKey) -> Any:
-    feed: Any = Feed()
-
-    class Run:
-        id, base, outcome = "e-1", 0, None
-        offset, changed, read = 0, feed.changed, feed.read
-
-    Run.key = key
-    return Run()
+def shown_run(key: SessionKey) -> LiveRun:
+    """A run that is carried out nowhere."""
+    return LiveRun("e-1", key, False, 100, 0)
 
 
 async def test_a_run_that_waits_is_found_behind_one_that_cannot_be_read(cluster: Replicas):

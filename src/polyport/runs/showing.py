@@ -168,7 +168,10 @@ class Showing:
     async def _contested(self) -> None:
         """Another message is where ours should be: of somebody who has taken the run over, of the one who had it before us, or
         our own, of which the answer was lost."""
-        if await self._again(self._ours):
+        message = await self._again(lambda: self._jetstream.last(self._stream, self._subject))
+        tail = Tail.of(message.headers) if message is not None else None
+        mine = tail is not None and tail.by == self._tail.by  # also when the ticket is given back already
+        if mine or await self._again(self._ours):
             await self._stand()
         else:
             self.lost = True
