@@ -3,13 +3,17 @@
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import anyio
 import pytest
 
 from polyport import App, FunctionAgent, SequentialAgent
+from polyport.data.content import model_text
 from polyport.errors import AgentError, RunCancelled
 from polyport.ports.agent import RunContext
+from polyport.protocols.a2a.settings import ExecutorConfig
+from support.a2a_talk import short, talking
 
 Work = Callable[[RunContext], Awaitable[None]]
 KEPT: list[object] = []
@@ -151,3 +155,51 @@ async def test_FR_097_timeouts_of_asyncio_inside_an_agent_are_its_own():
         for _ in range(3):
             assert (await app.ask("hi")).outcome.status == "finished"
     assert said == ["timeout"] * 3
+
+
+async def leaves_open(*_: Any) -> None:
+    open_scope()
+
+
+async def cancels_itself(*_: Any) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    await anyio.sleep_forever()
+
+
+async def exits(*_: Any) -> None:
+    raise SystemExit(3)
+
+
+async def makes_up_a_cancellation(*_: Any) -> None:
+    raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize(
+    ("hook", "state"),
+    [
+        (leaves_open, "completed, or failed in the middle of something"),
+        (cancels_itself, "failed"),
+        (exits, "failed"),
+        (makes_up_a_cancellation, "failed"),
+    ],
+)
+@pytest.mark.parametrize("name", ["before_execute", "after_event", "after_execute"])
+async def test_FR_097_a_hook_of_a2a_ends_its_task_and_no_other(name: str, hook: Any, state: str):
+    calls = 0
+
+    async def once(*args: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            await hook(*args)
+
+    async def speaks(ctx: RunContext) -> None:
+        await ctx.emit(ctx.event(content=model_text("hello")))
+
+    made: Any = {name: once}
+    async with talking(FunctionAgent(name="app", function=speaks), executor=ExecutorConfig(**made)) as caller:
+        assert short(await caller.send()) in state
+        for _ in range(2):
+            assert short(await caller.send()) == "completed"

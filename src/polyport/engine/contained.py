@@ -1,7 +1,7 @@
 """Contained: what user code may raise that is no ordinary error becomes one; a run ends, the server does not (FR-097).
 
 Put around agents, callbacks, plugins and tools by the runner and by the tool calls. A real cancellation always passes, and so
-does Ctrl-C. Around a whole run it also closes the cancel scopes that user code left open.
+does Ctrl-C. Enclosed is for what has a task of its own: it also closes the cancel scopes that user code left open.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import cast
 
 import anyio
-from anyio._backends._asyncio import CancelScope, _task_states  # pyright: ignore[reportPrivateUsage, reportUnknownVariableType]
+from anyio._backends._asyncio import _task_states  # pyright: ignore[reportPrivateUsage, reportUnknownVariableType]
 
 from polyport.errors import AgentError
 
@@ -40,41 +40,41 @@ class Contained:
             raise AgentError(f"{self._who} {told}") from error
 
 
-class ContainedRun:
-    """`with ContainedRun():` as `Contained`, around all that a run does. No cancel scope that was entered inside is open behind
-    it: anyio would end the task with an error, and with it the group of all runs. A cancellation that came from such a scope,
-    or from the run's own hand, is the run's error."""
+class Enclosed:
+    """`with Enclosed("the run"):` as `Contained`, around all that user code does in a task of ours. No cancel scope that was
+    entered inside is open behind it: anyio would end the task with an error, and with it the group of all runs. A cancellation
+    that came from such a scope, or from the code's own hand, is an AgentError."""
 
-    __slots__ = ("_outer",)
+    __slots__ = ("_outer", "_task", "_who")
+
+    def __init__(self, who: str) -> None:
+        self._who = who
 
     def __enter__(self) -> None:
-        self._outer = _scope()
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = _task_states[
+            task
+        ]  # there is one, for all tasks of ours are anyio's; it has no public word for them
+        self._outer = self._task.cancel_scope
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if _scope() is not self._outer:
-            _close_down_to(self._outer)
-            log.warning("an agent, a callback, a plugin or a tool left a cancel scope or a task group open")
+        if self._task.cancel_scope is not self._outer:
+            self._close_scopes()
         if error is None or isinstance(error, Exception):
             return
         if isinstance(error, asyncio.CancelledError) and not _scope_cancelled():
-            raise AgentError("the run was cancelled from within: by code of its own, not by its caller") from error
-        Contained("the run").__exit__(kind, error, trace)
+            raise AgentError(f"{self._who} was cancelled from within: by its own code, not by a caller") from error
+        Contained(self._who).__exit__(kind, error, trace)
 
-
-def _scope() -> CancelScope | None:
-    """The innermost cancel scope of this task; anyio has no public word for it."""
-    task = asyncio.current_task()
-    state = _task_states.get(task) if task is not None else None  # pyright: ignore[reportUnknownMemberType]
-    return state.cancel_scope if state is not None else None
-
-
-def _close_down_to(outer: CancelScope | None) -> None:
-    """Cancel and leave the scopes inside `outer`, and with them the tasks that a group left behind."""
-    while (scope := _scope()) is not None and scope is not outer:
-        scope.cancel()
-        scope.__exit__(None, None, None)
+    def _close_scopes(self) -> None:
+        """Cancel and leave the scopes that are open inside, and with them the tasks that a group left behind."""
+        log.warning("%s left a cancel scope or a task group open", self._who)
+        while (scope := self._task.cancel_scope) is not None and scope is not self._outer:
+            scope.cancel()
+            scope.__exit__(None, None, None)
 
 
 def _told(error: BaseException) -> str | None:

@@ -19,7 +19,7 @@ from polyport.data.run import Ending, RunOutcome, RunRequest
 from polyport.data.session import Session
 from polyport.engine.commit import Commit, Publish
 from polyport.engine.compaction import Compactor
-from polyport.engine.contained import Contained, ContainedRun
+from polyport.engine.contained import Contained, Enclosed
 from polyport.engine.flow import asker_below, point
 from polyport.engine.hooks import Callbacks, first, wrap
 from polyport.engine.output import remember
@@ -100,7 +100,7 @@ class Engine:
         if source is not None:
             scope.live = LiveScope(source=source, show=commit.show, take_in=partial(self._hear, ctx, commit, request))
         try:
-            with ContainedRun():
+            with Enclosed("the run"):
                 if message is not None:
                     await self._take_message(ctx, commit, message, request, start)
                 ending = await self._drive(ctx)

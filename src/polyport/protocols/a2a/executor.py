@@ -15,6 +15,7 @@ from msgspec import structs
 from polyport.data.event import Event
 from polyport.data.run import RunConfig, RunOutcome, RunRequest
 from polyport.data.session import SessionKey
+from polyport.engine.contained import Contained, Enclosed
 from polyport.engine.hooks import ask
 from polyport.errors import (
     AgentError,
@@ -80,9 +81,10 @@ class Executor:
         turn.begun = True
         work = Work(self, live, turn)
         try:
-            status = await work.run()
-            if status is not None:
-                await work.finish(status)
+            with Enclosed("the work on a task"):
+                status = await work.run()
+                if status is not None:
+                    await work.finish(status)
         except StateChanged:
             pass  # it was canceled, or ended by another process: there is nothing to add
         except Unavailable as error:
@@ -129,7 +131,8 @@ class Executor:
 
     async def _tried(self, live: LiveTask, step: Any, *args: Any) -> None:
         try:
-            await ask(step, *args)
+            with Contained("a clean-up"):
+                await ask(step, *args)
         except Exception:  # the task is canceled in any case
             log.exception("task %s: a clean-up failed", live.id)
 
@@ -225,7 +228,8 @@ class Work:
         content = turn.content or content_of(turn.request.message, self._config.from_a2a_part)
         execution.run = structs.replace(execution.run, message=content)
         if self._config.before_execute is not None:
-            await ask(self._config.before_execute, execution)
+            with Enclosed("before_execute"):
+                await ask(self._config.before_execute, execution)
         question = self._question = turn.question
         if turn.late and self._live.state in INTERRUPTED:
             question = self._question = self._live.view.status.message
@@ -327,7 +331,8 @@ class Work:
         if self._config.after_event is None:
             return update
         try:
-            return await ask(self._config.after_event, self._execution, event, update) or update
+            with Contained("after_event"):
+                return await ask(self._config.after_event, self._execution, event, update) or update
         except Exception as error:
             raise ProcessorFailed(f"processor failed: {describe(error)['message']}") from error
 
@@ -371,7 +376,8 @@ class Work:
         if self._config.after_execute is not None and self._run is not None:
             try:
                 error = self._run.outcome.error if self._run.outcome is not None else None
-                status = await ask(self._config.after_execute, self._execution, status, error) or status
+                with Enclosed("after_execute"):
+                    status = await ask(self._config.after_execute, self._execution, status, error) or status
             except Exception as problem:  # noqa: BLE001  the hook's failure is the task's
                 status = self._plain(TaskState.FAILED, f"after execute: {describe(problem)['message']}")
         reset = self._projector.reset() if self._previewed else None
