@@ -18,6 +18,7 @@ from polyport.cli.main import main
 from polyport.cli.options import ServeOptions
 from polyport.cli.serve import build
 from polyport.data.limits import MIB, Limits
+from polyport.testing import connect
 from polyport.wire import a2a_proto, a2a_sign
 from support.processes import PATIENCE_S, Serving
 
@@ -172,6 +173,26 @@ def test_T006_files_without_a_private_key_are_refused_and_never_shown(bot: Path,
         assert code == 1 and "agent cards" in err, file
         assert file in err or "'good' cannot sign" in err
         assert private["d"][:8] not in out + err and "PRIVATE" not in out + err
+
+
+async def test_T006_the_same_in_yaml_is_an_object_by_code(bot: Path, tmp_path: Path, tls: tuple[str, str]):
+    file = tmp_path / "yaml.jwk"
+    public = json.loads(polyport("a2a", "key", str(file))[1])
+    (bot / "agent.py").unlink()
+    (bot / "edges.py").write_text(
+        "from polyport.protocols.a2a.card import CardConfig\nfrom polyport.protocols.a2a.mount import A2a\n"
+        f"a2a = A2a(card=CardConfig(keys=[{str(file)!r}]), grpc='127.0.0.1:0', grpc_tls={tls!r})\n"
+    )
+    text = "name: bot\nmodel: demo\ninstruction: Help.\napp:\n  protocols:\n    - rest\n    - "
+    (bot / "root_agent.yaml").write_text(text + "edges.a2a\n")
+    async with connect(build(ServeOptions(agents=[str(bot)]))) as client:
+        card = (await client.get("/.well-known/agent-card.json")).json()
+    assert a2a_sign.verify(card, public["keys"]) == "yaml"
+    assert {"GRPC"} < {i["protocolBinding"] for i in card["supportedInterfaces"]}
+    made = f"{{ name: polyport.protocols.a2a.mount.A2a, args: {{ card: {{ keys: [{file}] }} }} }}\n"
+    (bot / "root_agent.yaml").write_text(text + made)
+    code, _, err = polyport("serve", str(bot))
+    assert code == 1 and "card is set for 'keys'" in err, "it would not be signed, and nobody would know"
 
 
 # ---- gRPC over TLS

@@ -77,6 +77,10 @@ class A2a:
     def mount(self, parts: Parts) -> "A2aServer":
         if self.status_codes not in CODES:
             raise ConfigError(f"A2A: status_codes is {self.status_codes!r}; it must be one of {', '.join(CODES)}")
+        for name, given in (("card", self.card), ("executor", self.executor)):
+            unknown = [app for app in given if app not in parts.trees] if isinstance(given, Mapping) else []
+            if unknown:
+                raise ConfigError(f"A2A: {name} is set for {unknown[0]!r}, but the apps are: {', '.join(parts.trees)}")
         return A2aServer(self, parts)
 
 
