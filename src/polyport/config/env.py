@@ -8,8 +8,6 @@ import logging
 import os
 from pathlib import Path
 
-from dotenv import dotenv_values
-
 from polyport.errors import ConfigError
 
 log = logging.getLogger("polyport.config")
@@ -34,6 +32,8 @@ def read_env(folder: Path) -> None:
 
 
 def _read(file: Path) -> None:
+    from dotenv import dotenv_values  # imported here, for a start without such a file need not wait for it
+
     try:
         text = file.read_text(encoding="utf-8-sig", errors="replace")
     except OSError as error:

@@ -12,8 +12,6 @@ from polyport.seams import REAL, Seams
 from polyport.stores.files import FileArtifacts
 from polyport.stores.memory import KeywordMemory, MemoryArtifacts, MemorySessions
 from polyport.stores.postgres_url import is_postgres, shown
-from polyport.stores.sqlite import SqliteSessions
-from polyport.stores.sqlite_memory import SqliteMemory
 
 KNOWN = (
     "memory:, sqlite:///relative/path.db, sqlite:////absolute/path.db, a path that ends in .db,"
@@ -35,6 +33,14 @@ def open_stores(url: str, artifacts: str | None = None, seams: Seams = REAL) -> 
     path = _database(url)
     if path is None:
         return Stores(MemorySessions(seams), _artifacts(artifacts or "memory:", seams), KeywordMemory())
+    return _sqlite(path, artifacts, seams)
+
+
+def _sqlite(path: Path, artifacts: str | None, seams: Seams) -> Stores:
+    # imported here, for a start in memory need not wait for it
+    from polyport.stores.sqlite import SqliteSessions
+    from polyport.stores.sqlite_memory import SqliteMemory
+
     sessions = SqliteSessions(path, seams=seams)
     memory = SqliteMemory(sessions.path, seams=seams)
     return Stores(sessions, _artifacts(artifacts or f"{sessions.path}.artifacts", seams), memory)
