@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import cast
 
 import anyio
-from anyio._backends._asyncio import _task_states  # pyright: ignore[reportPrivateUsage, reportUnknownVariableType]
+from anyio._backends._asyncio import TaskState, _task_states  # pyright: ignore[reportPrivateUsage, reportUnknownVariableType]
 
 from polyport.errors import AgentError
 
@@ -43,38 +43,41 @@ class Contained:
 class Enclosed:
     """`with Enclosed("the run"):` as `Contained`, around all that user code does in a task of ours. No cancel scope that was
     entered inside is open behind it: anyio would end the task with an error, and with it the group of all runs. A cancellation
-    that came from such a scope, or from the code's own hand, is an AgentError."""
+    that came from such a scope, or from the code's own hand, is an AgentError. In a task that is not anyio's: as `Contained`."""
 
-    __slots__ = ("_outer", "_task", "_who")
+    __slots__ = ("_outer", "_state", "_who")
 
     def __init__(self, who: str) -> None:
         self._who = who
 
     def __enter__(self) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._task = _task_states[
-            task
-        ]  # there is one, for all tasks of ours are anyio's; it has no public word for them
-        self._outer = self._task.cancel_scope
+        self._state = _state()
+        self._outer = self._state.cancel_scope if self._state is not None else None
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._task.cancel_scope is not self._outer:
-            self._close_scopes()
+        if self._state is not None and self._state.cancel_scope is not self._outer:
+            log.warning("%s left a cancel scope or a task group open", self._who)
+            _leave(self._state, self._outer)
         if error is None or isinstance(error, Exception):
             return
-        if isinstance(error, asyncio.CancelledError) and not _scope_cancelled():
+        if self._state is not None and isinstance(error, asyncio.CancelledError) and not _scope_cancelled():
             raise AgentError(f"{self._who} was cancelled from within: by its own code, not by a caller") from error
         Contained(self._who).__exit__(kind, error, trace)
 
-    def _close_scopes(self) -> None:
-        """Cancel and leave the scopes that are open inside, and with them the tasks that a group left behind."""
-        log.warning("%s left a cancel scope or a task group open", self._who)
-        while (scope := self._task.cancel_scope) is not None and scope is not self._outer:
-            scope.cancel()
-            scope.__exit__(None, None, None)
+
+def _state() -> TaskState | None:
+    """What anyio knows of this task; it has no public word for it."""
+    task = asyncio.current_task()
+    return _task_states.get(task) if task is not None else None  # pyright: ignore[reportUnknownMemberType]
+
+
+def _leave(state: TaskState, outer: anyio.CancelScope | None) -> None:
+    """Cancel and leave the scopes that are open inside `outer`, and with them the tasks that a group left behind."""
+    while (scope := state.cancel_scope) is not None and scope is not outer:
+        scope.cancel()
+        scope.__exit__(None, None, None)
 
 
 def _told(error: BaseException) -> str | None:
