@@ -43,7 +43,7 @@ class Contained:
 class Enclosed:
     """`with Enclosed("the run"):` as `Contained`, around all that user code does in a task of ours. No cancel scope that was
     entered inside is open behind it: anyio would end the task with an error, and with it the group of all runs. A cancellation
-    that came from such a scope, or from the code's own hand, is an AgentError. In a task that is not anyio's: as `Contained`."""
+    that came from such a scope, or from the code's own hand, is an AgentError. In a task not of anyio: as `Contained`."""
 
     __slots__ = ("_outer", "_state", "_who")
 
