@@ -372,3 +372,26 @@ async def test_a_process_that_says_what_is_not_understood_is_there(cluster: Repl
         await until(lambda: beats[0] > 8)
         held = await one._link.tickets.read(ticket().request.key)
         assert held is not None and held.owner == "newer"
+
+
+async def test_what_a_server_that_stood_still_hears_late_blocks_no_session(restartable: Replicas, nats: NatsServer):
+    web = await restartable.add(says(), cluster={"runs": "workers"})
+    worker = await restartable.add(says("one"), cluster={"worker": True, "runs": "workers"})
+    await web.create()
+    tell(nats, "STOP")
+    assert (await web.client.post("/run", json=web.body())).status == 503
+    assert (await web.client.get("/ready")).status == 503
+    assert (await web.client.get("/health")).status == 200
+    tell(nats, "CONT")
+    with anyio.fail_after(30):
+        while (response := await web.client.post("/run", json=web.body("now?"))).status == 503:
+            await anyio.lowlevel.checkpoint()
+    assert texts(response.json()) == ["one"]
+    assert texts((await worker.stored())["events"]) == ["now?", "one"]
+
+
+def tell(nats: NatsServer, signal: str) -> None:
+    process = nats._process
+    assert process is not None and process.stdin is not None
+    process.stdin.write(f"{signal}\n".encode())
+    process.stdin.flush()
