@@ -51,10 +51,15 @@ class _User:
 
 
 class MemorySessions:
-    """Sessions in memory. May be used from several event loops and threads at once. A subclass whose `append` waits must set
-    `instant = False`."""
+    """Sessions in memory. May be used from several event loops and threads at once. A subclass with an `append` of its own may
+    wait there; if it never does it can say `instant = True`."""
 
     instant = True
+    finishes = False  # nor need it, as it never waits
+
+    def __init_subclass__(cls) -> None:
+        if "append" in vars(cls) and "instant" not in vars(cls):
+            cls.instant = False
 
     def __init__(self, seams: Seams = REAL) -> None:
         self._seams = seams

@@ -62,10 +62,14 @@ class _Scope:
 
 
 class MemoryTasks:
-    """Tasks in memory. May be used from several event loops and threads at once. A subclass whose `append` waits must set
-    `instant = False`."""
+    """Tasks in memory. May be used from several event loops and threads at once. A subclass with a `create` or
+    an `append` of its own may wait there; if it never does it can say `instant = True`."""
 
     instant = True
+
+    def __init_subclass__(cls) -> None:
+        if not {"create", "append"}.isdisjoint(vars(cls)) and "instant" not in vars(cls):
+            cls.instant = False
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # held for moments only: nothing awaits or does I/O inside
