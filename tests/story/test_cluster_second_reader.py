@@ -1,6 +1,7 @@
 """What may go wrong between processes of a cluster: lost answers, garbage on NATS, words of callers, races of a session."""
 
 import shutil
+import signal
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,8 +22,9 @@ from polyport.runs.nats_url import parse
 from polyport.runs.run import LiveRun
 from polyport.runs.subjects import Subjects, digest
 from polyport.testing import ScriptedModel, call
-from support.clusters import Gate, Replicas, detached, frames, replicas, until
+from support.clusters import SECRET, Gate, Replicas, detached, frames, replicas, until
 from support.nats import NatsServer
+from support.processes import Serving
 from support.talk import texts
 
 GARBAGE = (b"", b"\xff\xfe", b"{}", b"[]", b"null", b'{"name": 5}', b'"' + b"x" * 10_000)
@@ -390,8 +392,19 @@ async def test_what_a_server_that_stood_still_hears_late_blocks_no_session(resta
     assert texts((await worker.stored())["events"]) == ["now?", "one"]
 
 
-def tell(nats: NatsServer, signal: str) -> None:
+def tell(nats: NatsServer, word: str) -> None:
     process = nats._process
     assert process is not None and process.stdin is not None
-    process.stdin.write(f"{signal}\n".encode())
+    process.stdin.write(f"{word}\n".encode())
     process.stdin.flush()
+
+
+def test_a_process_ends_cleanly_when_the_server_is_away(tmp_path: Path, nats: NatsServer):
+    (tmp_path / "bot.py").write_text('from polyport import LlmAgent\nagent = LlmAgent(name="bot", model="demo")\n')
+    flags = ["bot.py", "--db", "sqlite:///data.db", "--cluster", nats.url, "--cluster-lease", "1", "--grace", "0"]
+    with Serving(*flags, cwd=tmp_path, env={"POLYPORT_SECRET": SECRET}) as process:
+        nats.stop()
+        process.says("connection to the cluster .* is lost", err=True)
+        process.signal(signal.SIGTERM)
+        assert process.ended() == 0, process.said
+        assert "Traceback" not in process.err.text and "ERROR" not in process.err.text

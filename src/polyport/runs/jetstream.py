@@ -43,6 +43,8 @@ NO_STREAM = "no stream is there; is JetStream on (-js)?"
 _WRONG_SEQUENCE = (10071, 10164)
 _NOT_FOUND = 10037
 _NAME_IN_USE = 10058
+_AWAY = (faults.Error, OSError, RuntimeError)
+"""What the client says when the connection is lost; a RuntimeError is uvloop's."""
 
 
 class Message(NamedTuple):
@@ -145,7 +147,7 @@ class JetStream:
             with anyio.CancelScope(shield=True):
                 try:
                     await self._client.close()
-                except (OSError, faults.Error) as error:
+                except _AWAY as error:
                     log.debug("the connection to the cluster is lost already: %s", error)
 
     # ---- streams
@@ -257,7 +259,7 @@ class JetStream:
             if not self._client.is_connected:  # or it would be sent when nobody wants it any more
                 raise faults.ConnectionReconnectingError
             await self._client.publish(subject, data, reply=reply)
-        except (faults.Error, OSError) as error:
+        except _AWAY as error:
             raise self._gone(error) from None
 
     def inbox(self) -> str:
@@ -276,7 +278,7 @@ class JetStream:
 
         try:
             subscription = await cast("Any", self._client).subscribe(subject, queue=queue, cb=took)
-        except (faults.Error, OSError) as error:
+        except _AWAY as error:
             raise self._gone(error) from None
         try:
             yield
@@ -284,7 +286,7 @@ class JetStream:
             with anyio.CancelScope(shield=True):
                 try:
                     await subscription.unsubscribe()
-                except (faults.Error, OSError):
+                except _AWAY:
                     log.debug("%s: no connection to unsubscribe on", subject)
 
     # ---- inside
@@ -297,7 +299,7 @@ class JetStream:
         try:
             await self._reconnected(wait_s)
             return await self._client.request(subject, data, timeout=wait_s, headers=headers)
-        except (faults.Error, OSError) as error:
+        except _AWAY as error:
             raise self._gone(error) from None
 
     async def _reconnected(self, wait_s: float) -> None:
