@@ -25,7 +25,8 @@ Ended = Literal["done", "gone", "timeout"]
 """How a stream ended: the iterator ended; the client hung up; its time was over."""
 
 UNWATCHED_S = 0.05
-"""How long a stream goes on before anybody looks whether its client is still there: a watcher costs more than a short one."""
+"""How long a stream, or a run, goes on before anybody looks whether its client is still there: a watcher costs more than a
+short one."""
 
 
 class SseStream:

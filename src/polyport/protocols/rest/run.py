@@ -20,7 +20,7 @@ from polyport.protocols.answers import error_frame, send_json
 from polyport.protocols.http import Request, Send
 from polyport.protocols.rest.openapi import Query, needs
 from polyport.protocols.routes import Route
-from polyport.protocols.streaming import SseStream, attached_run, pump, unless_gone
+from polyport.protocols.streaming import UNWATCHED_S, SseStream, attached_run, pump, unless_gone
 from polyport.wire import sse
 from polyport.wire.adk import EventShape, RunBody, clean_message, encode_event
 
@@ -39,10 +39,6 @@ class RunStarted(Struct, frozen=True, kw_only=True, rename="camel", omit_default
 
 class CancelBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reason: str = ""
-
-
-UNWATCHED_S = 0.05
-"""How long a run goes on before anybody looks whether the client is still there: a watcher costs more than a short run."""
 
 
 class RunRoutes:
