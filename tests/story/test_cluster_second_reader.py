@@ -15,7 +15,7 @@ from polyport import LlmAgent
 from polyport.data.limits import Limits
 from polyport.data.run import RunOutcome, RunRequest
 from polyport.data.session import SessionKey
-from polyport.errors import TooLarge, Unavailable
+from polyport.errors import ConfigError, TooLarge, Unavailable
 from polyport.ports.peers import Ticket
 from polyport.runs.jetstream import JetStream
 from polyport.runs.nats_url import parse
@@ -408,3 +408,16 @@ def test_a_process_ends_cleanly_when_the_server_is_away(tmp_path: Path, nats: Na
         process.signal(signal.SIGTERM)
         assert process.ended() == 0, process.said
         assert "Traceback" not in process.err.text and "ERROR" not in process.err.text
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("nats://me:12?hush@host", "has the option one; known are"),
+        ("nats://me:hush@host,me:hush@host2", "one sign-in for all hosts"),
+    ],
+)
+def test_what_is_wrong_with_a_url_is_told_without_a_part_of_its_password(url: str, told: str):
+    with pytest.raises(ConfigError, match=told) as raised:
+        parse(url)
+    assert "hush" not in str(raised.value)

@@ -38,7 +38,10 @@ def parse(url: str) -> NatsUrl:
     servers = [_server(scheme, host) for host in hosts.rstrip("/").split(",")]
     given = dict(urllib.parse.parse_qsl(query, keep_blank_values=True))
     if unknown := given.keys() - set(_OPTIONS):
-        raise ConfigError(f"the URL of the cluster has the option {min(unknown)!r}; known are {', '.join(_OPTIONS)}")
+        name = repr(min(unknown)) if min(unknown).isalpha() else "one"  # what is no word may be of a password with a ?
+        raise ConfigError(f"the URL of the cluster has the option {name}; known are {', '.join(_OPTIONS)}")
+    if "@" in sign_in and "," in sign_in:
+        raise ConfigError(f"the URL of the cluster has one sign-in for all hosts: {_FORM}; @ in a password is %40")
     user, colon, password = sign_in.partition(":")
     options: dict[str, Any] = {}
     if colon:
