@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from polyport import App, FunctionAgent, SequentialAgent
+from polyport import App, CompactionConfig, FunctionAgent, SequentialAgent
 from polyport.data.content import model_text
 from polyport.errors import AgentError, RunCancelled
 from polyport.ports.agent import RunContext
@@ -203,3 +203,21 @@ async def test_FR_097_a_hook_of_a2a_ends_its_task_and_no_other(name: str, hook: 
         assert short(await caller.send()) in state
         for _ in range(2):
             assert short(await caller.send()) == "completed"
+
+
+@pytest.mark.parametrize("does", [leaves_open, cancels_itself, exits, makes_up_a_cancellation])
+async def test_FR_097_a_summariser_ends_its_summary_and_nothing_else(does: Any):
+    asked: list[int] = []
+
+    async def summariser(events: Any, previous: Any) -> None:
+        asked.append(len(events))
+        await does()
+
+    async def speaks(ctx: RunContext) -> None:
+        await ctx.emit(ctx.event(content=model_text("hello")))
+
+    compaction = CompactionConfig(compaction_interval=1, overlap_size=0, summariser=summariser)
+    async with App(FunctionAgent(name="f", function=speaks), compaction=compaction) as app:
+        for _ in range(3):
+            assert (await app.ask("hi", session="s")).outcome.status == "finished"
+    assert len(asked) >= 2

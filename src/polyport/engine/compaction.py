@@ -16,7 +16,7 @@ from polyport.data.session import Session
 from polyport.engine.commit import STORE_TIMEOUT_S
 from polyport.engine.compaction_ranges import Range, chars, pick_range
 from polyport.engine.compaction_summary import LlmSummariser
-from polyport.engine.contained import Contained
+from polyport.engine.contained import Enclosed
 from polyport.engine.hooks import ask
 from polyport.engine.tree import AgentTree
 from polyport.errors import AgentError, ConfigError, PolyportError, Superseded
@@ -71,7 +71,7 @@ class Compactor:
 
     async def _ask(self, found: Range) -> Content | None:
         """The summary; None when the summariser leaves it. AgentError when it takes too long or gives something else."""
-        with anyio.move_on_after(self.config.timeout_s), Contained("the summariser"):
+        with anyio.move_on_after(self.config.timeout_s), Enclosed("the summariser"):
             summary = await ask(self._summarise, found.events, found.previous)
             if summary is None:
                 return None
