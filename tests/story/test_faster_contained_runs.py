@@ -3,6 +3,7 @@
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -10,9 +11,10 @@ import pytest
 
 from polyport import App, CompactionConfig, FunctionAgent, SequentialAgent
 from polyport.data.content import model_text
-from polyport.errors import AgentError, RunCancelled
+from polyport.errors import AgentError, PolyportError, RunCancelled
 from polyport.ports.agent import RunContext
 from polyport.protocols.a2a.settings import ExecutorConfig
+from polyport.testing import call
 from support.a2a_talk import short, talking
 
 Work = Callable[[RunContext], Awaitable[None]]
@@ -221,3 +223,19 @@ async def test_FR_097_a_summariser_ends_its_summary_and_nothing_else(does: Any):
         for _ in range(3):
             assert (await app.ask("hi", session="s")).outcome.status == "finished"
     assert len(asked) >= 2
+
+
+@pytest.mark.parametrize("does", [leaves_open, cancels_itself, exits, makes_up_a_cancellation])
+@pytest.mark.parametrize("count", [1, 2])
+async def test_FR_097_a_tool_ends_its_run_at_most(scripted: Any, does: Any, count: int):
+    async def work() -> str:
+        """Work."""
+        await does()
+        return "done"
+
+    agent, _ = scripted([call("work", id=f"c{n}") for n in range(count)], "ok", "ok", "ok", tools=[work])
+    async with App(agent) as app:
+        with suppress(PolyportError, ExceptionGroup, RuntimeError):
+            await app.ask("hi")
+        assert (await app.ask("hi")).outcome.status == "finished"
+        assert not [task for task in asyncio.all_tasks() if task.cancelling()]
