@@ -1,6 +1,8 @@
 """The tasks of runs: used again, but nobody notices; cancelled ones are not."""
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
@@ -13,6 +15,11 @@ from polyport.ports.agent import RunContext
 from polyport.runs.workers import IDLE, Work, Workers
 
 WORD: ContextVar[str] = ContextVar("word", default="none")
+HELD: ContextVar[object] = ContextVar("held")
+
+
+class Big:
+    """What a request may have in its variables."""
 
 
 @asynccontextmanager
@@ -60,6 +67,18 @@ async def test_a_body_has_the_variables_of_who_started_it_and_leaves_none_behind
             await workers.start(body()).wait()
         assert seen == ["a", "mine", "still mine", "b", "mine", "still mine"]
         assert WORD.get() == "b"
+
+
+async def test_a_worker_that_waits_keeps_nothing_of_who_started_it() -> None:
+    async with group_of_workers() as workers:
+        big = Big()
+        kept = weakref.ref(big)
+        token = HELD.set(big)
+        await workers.start(anyio.sleep(0)).wait()
+        HELD.reset(token)
+        del big, token
+        gc.collect()
+        assert kept() is None
 
 
 async def test_runs_of_an_app_do_not_see_each_others_variables() -> None:

@@ -77,7 +77,8 @@ class Workers:
         if worker.bell is not None:
             worker.bell.set_result(None)
         else:
-            worker.task = self._group.start_soon(self._carry_out, worker)
+            # a task keeps the variables that it was made with for its life: none, for it outlives who started it
+            worker.task = Context().run(self._group.start_soon, self._carry_out, worker)
         return work
 
     def close(self) -> None:
