@@ -294,10 +294,7 @@ class Cluster:
         return self._runs == "workers" and request.config.live is None
 
     async def hand_out(self, ticket: Ticket, attached: bool) -> Run:
-        with anyio.move_on_after(self._link.lease_s) as scope:
-            await self._show(ticket, None)  # so that it can be found
-        if scope.cancelled_caught:
-            raise Unavailable(f"the cluster at {self.shown} does not take the run")
+        await self._show(ticket, None)  # so that it can be found
         with anyio.CancelScope(shield=True):  # or it would be carried out, and nobody would know
             if await self._give_out(ticket) is None:
                 raise Superseded(f"another process has taken over {ticket.request.key}")
@@ -344,7 +341,10 @@ class Cluster:
         nothing.close()
         showing = Showing(link.jetstream, link.subjects, nothing, ticket, [], partial(link.ours, ticket), _ignore)
         showing.end(None if outcome is None else ended_of(outcome))
-        await showing.show()
+        with anyio.move_on_after(link.lease_s) as scope:
+            await showing.show()
+        if scope.cancelled_caught:
+            raise Unavailable(f"the cluster at {self.shown} does not take the run")
 
     # ---- everything else
 
