@@ -2,7 +2,10 @@
 for the app, also where the client is hostile."""
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import anyio
@@ -231,3 +234,33 @@ async def test_an_app_that_fails_after_its_head_says_nothing_whole():
     text, closed = (await seen(HttpProtocol, app, [GET, GET])).written[-1]
     assert closed
     assert b"0\r\n\r\n" not in text
+
+
+class Big:
+    """What a request may have in its variables."""
+
+
+HELD: ContextVar[Big] = ContextVar("held")
+
+
+async def test_an_idle_connection_keeps_nothing_of_its_requests():
+    kept: list[weakref.ref[Big]] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        big = Big()
+        kept.append(weakref.ref(big))
+        HELD.set(big)
+        await whole(scope, receive, send)
+
+    whole = answering(200, [(b"content-length", b"0")])
+    config = uvicorn.Config(app, interface="asgi3", log_config=None, ws="none")
+    state = ServerState()
+    connection = HttpProtocol(config, state, {})
+    connection.connection_made(Wire())
+    for _ in range(2):
+        connection.data_received(GET)
+        while state.tasks:
+            await anyio.lowlevel.checkpoint()
+    gc.collect()
+    assert [ref() for ref in kept] == [None, None]
+    connection.connection_lost(None)

@@ -58,7 +58,7 @@ class Timers:
     def time(self) -> float:
         return self.now
 
-    def call_later(self, delay: float, callback: Callable[[], None]) -> "Timers":
+    def call_later(self, delay: float, callback: Callable[[], None], *, context: Any = None) -> "Timers":
         self.waiting.append((self.now + delay, callback))
         return self
 

@@ -6,6 +6,7 @@ log, for the host does, and knows neither `root_path` nor `limit_concurrency`, w
 """
 
 import asyncio
+from contextvars import Context
 from typing import Any
 from urllib.parse import unquote
 
@@ -194,7 +195,9 @@ class HttpProtocol(HttpToolsProtocol):
             self._wait(self.timeout_keep_alive)
 
     def _wait(self, seconds: float) -> None:
-        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)  # pyright: ignore[reportAttributeAccessIssue]
+        # not in the context of a request: the timer lasts as long as its connection, and would keep that one's variables
+        timer = self.loop.call_later(seconds, self.timeout_keep_alive_handler, context=Context())
+        self.timeout_keep_alive_task = timer  # pyright: ignore[reportAttributeAccessIssue]
 
     def timeout_keep_alive_handler(self) -> None:
         """Close a connection that was idle for long enough; of one that was not, look again when it can be."""
