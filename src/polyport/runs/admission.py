@@ -71,6 +71,7 @@ class Admission:
                 run = await self._peers.find(held.run_id)
                 if run is None or run.outcome is None:
                     raise Conflict(f"{request.key} has an active run; wait for it, or cancel it")
+            patience_s = min(patience_s, until - anyio.current_time())
             if not await self._peers.freed(held, patience_s) and anyio.current_time() >= until:
                 raise Conflict(f"{request.key} has been busy for {wait_s:g} s; the active run goes on")
 
