@@ -7,11 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import apsw
 import pytest
 
+from polyport import App, FunctionAgent, Stores
+from polyport.data.content import model_text, user_text
 from polyport.data.event import Event
+from polyport.data.run import RunRequest
 from polyport.errors import BadRequest, Conflict, NotFound, Superseded, Unavailable
+from polyport.ports.agent import RunContext
 from polyport.seams import Seams
 from polyport.stores.sqlite import SqliteSessions
 from polyport.testing.samples import KEY, full_event, note, together
@@ -262,7 +267,7 @@ class TestCost:
 
 
 class TestCancelled:
-    async def test_a_write_that_was_queued_is_carried_out(self, tmp_path: Path) -> None:
+    async def test_an_append_that_was_queued_is_carried_out_and_waited_for(self, tmp_path: Path) -> None:
         store = SqliteSessions(tmp_path / "s.db")
         session = await store.create(*KEY)
         blocker = apsw.Connection(str(store.path))
@@ -271,13 +276,50 @@ class TestCancelled:
             group.start_soon(store.append, session, note("queued", k=1))
             await anyio.wait_all_tasks_blocked()
             group.cancel_scope.cancel()
-        assert session.events == []
-        blocker.execute("ROLLBACK")
+            with anyio.CancelScope(shield=True):
+                await anyio.wait_all_tasks_blocked()
+            assert session.events == []
+            blocker.execute("ROLLBACK")
+        assert [event.text for event in session.events] == ["queued"]
         await store.append(session, note("next"))
         assert [event.text for event in session.events] == ["queued", "next"]
         assert session == await store.get(KEY)
         blocker.close()
         await store.aclose()
+
+    @pytest.mark.parametrize("more", [0, 5])
+    async def test_what_was_stored_is_published_though_the_run_is_cancelled(self, tmp_path: Path, more: int) -> None:
+        class Slower(SqliteSessions):
+            async def append(self, *args: Any, **options: Any) -> Event:
+                stored = await super().append(*args, **options)
+                for _ in range(more):
+                    await anyio.lowlevel.checkpoint()
+                return stored
+
+        store = (Slower if more else SqliteSessions)(tmp_path / "s.db")
+        blocker = apsw.Connection(str(store.path))
+        emitting = anyio.Event()
+
+        async def speak(ctx: RunContext) -> None:
+            blocker.execute("BEGIN IMMEDIATE")  # so that the event cannot be stored at once
+            emitting.set()
+            await ctx.emit(ctx.event(content=model_text("one")))
+            await anyio.lowlevel.checkpoint()
+            await ctx.emit(ctx.event(content=model_text("two")))
+
+        async with App(FunctionAgent(name="app", function=speak), stores=Stores(sessions=store)) as app:
+            run = await app.runs.start(RunRequest(key=KEY, message=user_text("hi"), create_session=True))
+            await emitting.wait()
+            await anyio.wait_all_tasks_blocked()
+            async with anyio.create_task_group() as group:
+                group.start_soon(app.runs.cancel, run.id, "enough")
+                await anyio.wait_all_tasks_blocked()
+                blocker.execute("ROLLBACK")
+            stored = await store.get(KEY)
+            assert run.outcome is not None and run.outcome.status == "cancelled"
+            assert [item.event.text for item in run.read(0) if item.event is not None] == ["one"]
+        assert [event.text for event in stored.events if event.author == "app"] == ["one"]
+        blocker.close()
 
 
 class TestFailures:

@@ -2,16 +2,19 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 import apsw
 import pytest
+from anyio.abc import TaskGroup
 
-from polyport.errors import BadRequest, PolyportError, Unavailable
+from polyport.errors import BadRequest, NotFound, PolyportError, TimedOut, Unavailable
+from polyport.stores import sqlite_writer
 from polyport.stores.sqlite_file import Connection, SqliteFile
 from polyport.stores.sqlite_writer import GroupWriter
 from polyport.testing.samples import together
@@ -40,6 +43,10 @@ def insert(x: int) -> Any:
         return x
 
     return work
+
+
+def refused(con: Connection) -> None:
+    raise NotFound("no such row")
 
 
 def stored(file: SqliteFile) -> list[int]:
@@ -157,6 +164,94 @@ async def test_a_cancelled_caller_does_not_stop_its_operation(writer: GroupWrite
     gate.leave.set()
     await writer.do(insert(2), seen.append)
     assert (seen, stored(file)) == ([1, 2], [1, 2])
+
+
+async def test_who_finishes_gets_the_result_though_it_is_cancelled(writer: GroupWriter, file: SqliteFile) -> None:
+    gate, seen = Gate(), []
+    async with anyio.create_task_group() as group:
+
+        async def finish() -> None:
+            seen.append(("got", await writer.finish(insert(1), seen.append)))
+            with pytest.raises(anyio.get_cancelled_exc_class()):
+                await anyio.lowlevel.checkpoint()
+            seen.append("cancelled")
+
+        await _cancel_behind(writer, gate, group, finish)
+        assert seen == []
+        gate.leave.set()
+    assert (seen, stored(file)) == ([1, ("got", 1), "cancelled"], [1])
+
+
+async def test_who_finishes_gets_the_error_though_it_is_cancelled(writer: GroupWriter) -> None:
+    gate, seen = Gate(), []
+    async with anyio.create_task_group() as group:
+
+        async def finish() -> None:
+            with pytest.raises(NotFound, match="no such"):
+                await writer.finish(refused, seen.append)
+            seen.append("told")
+
+        await _cancel_behind(writer, gate, group, finish)
+        gate.leave.set()
+    assert seen == ["told"]
+
+
+async def _cancel_behind(
+    writer: GroupWriter, gate: Gate, group: TaskGroup, finish: Callable[[], Coroutine[Any, Any, None]]
+) -> None:
+    """Cancel the group in which `finish` waits for the transaction behind the one of the gate."""
+    group.start_soon(writer.do, gate)
+    await anyio.to_thread.run_sync(gate.entered.wait)
+    group.start_soon(finish)
+    await anyio.wait_all_tasks_blocked()
+    group.cancel_scope.cancel()
+    with anyio.CancelScope(shield=True):
+        await anyio.wait_all_tasks_blocked()
+
+
+async def test_a_result_that_comes_with_the_cancellation_is_handed_over(writer: GroupWriter) -> None:
+    seen: list[Any] = []
+    with anyio.CancelScope() as scope:
+        seen.append(await writer.finish(insert(1), lambda _: scope.cancel()))
+        await anyio.lowlevel.checkpoint()
+        seen.append("not cancelled")
+    assert seen == [1]
+
+
+async def test_a_cancellation_that_no_scope_repeats_is_not_lost(writer: GroupWriter, file: SqliteFile) -> None:
+    gate, seen, tasks = Gate(), [], []
+
+    async def finish() -> None:
+        await writer.finish(insert(1), seen.append)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(writer.do, gate)
+        await anyio.to_thread.run_sync(gate.entered.wait)
+        tasks.append(asyncio.create_task(finish()))
+        await anyio.wait_all_tasks_blocked()
+        tasks[0].cancel()
+        await anyio.wait_all_tasks_blocked()
+        assert not tasks[0].done()
+        gate.leave.set()
+    with pytest.raises(asyncio.CancelledError):
+        await tasks[0]
+    assert (seen, stored(file)) == ([1], [1])
+
+
+async def test_FR_223_who_finishes_is_told_when_it_takes_too_long(
+    writer: GroupWriter, file: SqliteFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_writer, "STORE_TIMEOUT_S", 0.01)
+    gate, seen = Gate(), []
+    async with anyio.create_task_group() as group:
+        group.start_soon(writer.do, gate)
+        await anyio.to_thread.run_sync(gate.entered.wait)
+        with pytest.raises(TimedOut, match="did not take an event"):
+            await writer.finish(insert(1), seen.append)
+        assert seen == []
+        gate.leave.set()
+        await writer.do(insert(2))
+    assert (seen, stored(file)) == ([1], [1, 2])  # what was queued is done
 
 
 async def test_cancelled_while_waiting_for_room(writer: GroupWriter, file: SqliteFile) -> None:

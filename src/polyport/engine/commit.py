@@ -19,17 +19,13 @@ from polyport.engine.pause import GRAPH, RECORD
 from polyport.errors import AgentError, TimedOut
 from polyport.ports.agent import Delegation, Hooks, ReadContext
 from polyport.ports.runs import Sink
-from polyport.ports.stores import SessionStore
+from polyport.ports.stores import STORE_TIMEOUT_S, SessionStore
 
 
 class Publish(Protocol):
     """Hands an event to those who watch the run; `stored` says whether it can be read again later."""
 
     def __call__(self, event: Event, stored: bool = True) -> None: ...
-
-
-STORE_TIMEOUT_S = 30.0
-"""How long a store may take over one event before the run fails."""
 
 
 class Commit:
@@ -48,9 +44,11 @@ class Commit:
         self._store = store
         self._publish = publish
         self._sinks = sinks
-        self._lock = None if store.instant and all(sink.instant for sink in sinks) else asyncio.Lock()
+        instant = all(sink.instant for sink in sinks)
+        self._lock = None if store.instant and instant else asyncio.Lock()
         """None where nothing waits: then no shield from cancellation is needed either. This lock is the cheapest when nobody
         else wants it, as nearly always."""
+        self._shield = not (store.finishes and instant)  # an append that finishes is as good as a shielded one
         self._hooks = hooks
         self._on_event = "on_event" in hooks
         self._claimed = not claims
@@ -90,6 +88,8 @@ class Commit:
         if self._lock is None:
             return await self._make_true(event, publish, strict)
         async with self._lock:
+            if not self._shield:
+                return await self._make_true(event, publish, strict)
             limit = asyncio.get_running_loop().time() + STORE_TIMEOUT_S
             with anyio.CancelScope(shield=True, deadline=limit):
                 return await self._make_true(event, publish, strict)

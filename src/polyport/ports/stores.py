@@ -9,6 +9,9 @@ from polyport.data.event import Event
 from polyport.data.session import Session, SessionKey
 from polyport.errors import Unavailable
 
+STORE_TIMEOUT_S = 30.0
+"""How long a store may take over one event before the run fails."""
+
 
 class SessionPage(Struct, kw_only=True):
     """Sessions without events, newest first (by `updated_at`, then id). `next_token` is "" on the last page."""
@@ -20,13 +23,15 @@ class SessionPage(Struct, kw_only=True):
 class SessionStore(Protocol):
     """Keeps sessions. All methods may be called concurrently. State scopes follow spec core 5.2 in every store.
 
-    `instant` says that `append` never waits, as in memory, so that commit need not shield it.
+    `instant` says that `append` never waits, as in memory, so that commit need not shield it. `finishes` says the same of one
+    that may wait: once begun, it is finished and answered within STORE_TIMEOUT_S though its caller is cancelled.
 
     Errors: BadRequest for an empty app, user or id where one is needed; NotFound; Conflict; Unavailable when the storage
     cannot be reached.
     """
 
     instant: bool
+    finishes: bool
 
     async def create(
         self,

@@ -108,6 +108,7 @@ class PostgresSessions:
     counts those that were decoded so far."""
 
     instant = False
+    finishes = False
 
     def __init__(self, database: PostgresDatabase, *, seams: Seams = REAL, cache_bytes: int = CACHE_BYTES) -> None:
         self.database = database

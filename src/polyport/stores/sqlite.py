@@ -32,6 +32,11 @@ class SqliteSessions:
     """
 
     instant = False
+    finishes = True
+
+    def __init_subclass__(cls) -> None:
+        if "append" in vars(cls) and "finishes" not in vars(cls):  # it may go on waiting when ours has been answered
+            cls.finishes = False
 
     def __init__(
         self,
@@ -128,7 +133,7 @@ class SqliteSessions:
         def took_in(done: rows.Appended) -> None:
             rules.took_in(session, event, stored, at=done.updated_at, fence=done.fence)
 
-        await self._writer.do(lambda con: rows.append(con, write), took_in)
+        await self._writer.finish(lambda con: rows.append(con, write), took_in)
         return stored
 
     async def claim(self, key: SessionKey) -> None:

@@ -7,15 +7,18 @@ and is answered only when its transaction is durable.
 
 import asyncio
 import logging
+import math
 import queue
 import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
+import anyio
 import apsw
 
-from polyport.errors import PolyportError, Unavailable
+from polyport.errors import PolyportError, TimedOut, Unavailable
+from polyport.ports.stores import STORE_TIMEOUT_S
 from polyport.stores.sqlite_file import Connection, SqliteFile, retry_busy, unavailable
 
 T = TypeVar("T")
@@ -30,7 +33,7 @@ GROUP_LIMIT = 256
 class _Operation:
     """Something to do in a transaction, and who waits for it."""
 
-    __slots__ = ("error", "future", "loop", "result", "then", "work")
+    __slots__ = ("error", "future", "loop", "result", "settled", "then", "work")
 
     def __init__(self, work: Callable[[Connection], Any], then: Callable[[Any], None] | None) -> None:
         self.work = work
@@ -39,6 +42,7 @@ class _Operation:
         self.future: asyncio.Future[Any] = self.loop.create_future()
         self.result: Any = None
         self.error: BaseException | None = None
+        self.settled = False
 
 
 class GroupWriter:
@@ -67,6 +71,25 @@ class GroupWriter:
         An error of `work` undoes what it did, and is raised here; Unavailable when the database fails or is closed. A
         caller that is cancelled does not stop its operation: `then(result)` is called on the loop in any case.
         """
+        return cast("T", await (await self._begin(work, then)).future)
+
+    async def finish(self, work: Callable[[Connection], T], then: Callable[[T], None]) -> T:
+        """The same, but a caller that a scope cancels gets the result, too, and the cancellation where it waits next. TimedOut
+        if there is none within STORE_TIMEOUT_S. A shield would cost all callers what it costs here those who are cancelled."""
+        operation = await self._begin(work, then)
+        late = operation.loop.call_later(STORE_TIMEOUT_S, _too_late, operation)
+        try:
+            return cast("T", await operation.future)
+        except asyncio.CancelledError:
+            with anyio.CancelScope(shield=True):
+                await _settled(operation)
+            if anyio.current_effective_deadline() != -math.inf:
+                raise  # no scope cancels it, and so nobody would do it again
+            return cast("T", operation.result)
+        finally:
+            late.cancel()
+
+    async def _begin(self, work: Callable[[Connection], Any], then: Callable[[Any], None] | None) -> _Operation:
         while self.waiting >= self._queue_limit:
             await self._wait_for_room()
         operation = _Operation(work, then)
@@ -76,7 +99,7 @@ class GroupWriter:
                 self._thread = threading.Thread(target=self._run, name="polyport-sqlite-writer", daemon=True)
                 self._thread.start()
             self._queue.put(operation)
-        return cast("T", await operation.future)
+        return operation
 
     def close(self) -> None:
         """Carry out what is waiting, then stop. Blocks; idempotent."""
@@ -211,9 +234,26 @@ def _wake(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
+def _too_late(operation: _Operation) -> None:
+    if not operation.future.done():
+        error = TimedOut(f"the session store did not take an event within {STORE_TIMEOUT_S:.0f} s")
+        operation.future.set_exception(error)
+
+
+async def _settled(operation: _Operation) -> None:
+    """Wait on for an operation whose caller was cancelled. Its error is raised."""
+    if not operation.settled:
+        if operation.future.cancelled():
+            operation.future = operation.loop.create_future()
+        await operation.future
+    elif operation.error is not None:
+        raise operation.error
+
+
 def _settle(operations: list[_Operation]) -> None:
     """On the loop: hand out results in the order of the transaction."""
     for operation in operations:
+        operation.settled = True
         error = operation.error
         if error is None and operation.then is not None:
             operation.then(operation.result)
