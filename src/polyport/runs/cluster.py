@@ -231,7 +231,7 @@ class Cluster:
     def _unshare(self, run_id: str) -> Showing | None:
         showing = self._shared.pop(run_id, None)
         if showing is not None:
-            del self._cancels[self._link.subjects.cancel(run_id, showing.ticket.life)]
+            self._cancels.pop(self._link.subjects.cancel(run_id, showing.ticket.life), None)
         return showing
 
     async def ended(self, run: Run, outcome: RunOutcome) -> None:
