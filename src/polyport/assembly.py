@@ -20,7 +20,7 @@ from polyport.ports.agent import Agent, Bound, CallbackContext, OutputSchema, To
 from polyport.ports.model import Model
 from polyport.ports.peers import Peers
 from polyport.ports.plugin import Plugin
-from polyport.ports.stores import Stores
+from polyport.ports.stores import SessionStore, Stores
 from polyport.protocols.parts import Mountable, Watching
 from polyport.seams import Seams
 from polyport.stores.memory import KeywordMemory, MemoryArtifacts, MemorySessions
@@ -100,8 +100,15 @@ def named_agents(agents: Agent | Iterable[Agent] | Mapping[str, Agent]) -> dict[
 
 
 def stores_of(stores: Stores | str | None, seams: Seams) -> Stores:
-    """The stores of a URL; in memory without one."""
+    """The stores of a URL; in memory without one. ConfigError for a session store that is not whole."""
     if isinstance(stores, Stores):
+        needed = [*SessionStore.__annotations__, *(name for name in vars(SessionStore) if name[0] != "_")]
+        missing = [name for name in needed if not hasattr(stores.sessions, name)]
+        if missing:
+            kind = type(stores.sessions).__name__
+            raise ConfigError(
+                f"{kind} is no session store: it has no {', '.join(missing)} (see ports.stores.SessionStore)"
+            )
         return stores
     if stores:
         return open_stores(stores, seams=seams)

@@ -201,6 +201,17 @@ async def test_a_session_is_remembered_when_the_app_is_told_to():
         App(agent(), remember=True, stores=Stores(app.stores.sessions))
 
 
+def test_a_session_store_that_is_not_whole_is_told_of_at_start():
+    class Half:
+        instant = False
+
+        async def get(self, key: Any) -> Any: ...
+
+    half: Any = Half()
+    with pytest.raises(ConfigError, match=r"Half is no session store: it has no finishes, create, list, .*claim"):
+        App(agent(), stores=Stores(half))
+
+
 def test_FR_100_a_tool_without_its_store_is_told_of_at_start(caplog: pytest.LogCaptureFixture):
     from polyport.tools.memory import load_memory
 
