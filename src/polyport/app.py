@@ -68,7 +68,7 @@ class App:
     `protocols.a2a.mount.A2a(...)`. `auth` says who calls: an authenticator (then a caller may act as the user of its own id
     only), or an `Auth` with an authorizer of your own; without it everybody may do everything. `secret` (or POLYPORT_SECRET;
     at least 16 characters, the same for all processes on one database) is the key that seals what a human is asked to approve;
-    without one, whoever can write to the database can forge that. `cluster` (a `runs.cluster.Cluster`, or the URL of a NATS
+    without one, whoever can write to the database can forge that. `cluster` (a `cluster.Cluster`, or the URL of a NATS
     server) makes this process one of several on the same stores: each can follow and cancel the runs of all, and goes on with
     those of one that died. ConfigError says what is wrong and what to set.
     """

@@ -139,7 +139,7 @@ def peers_of(cluster: Peers | str | None, stores: Stores, key: bytes) -> Peers |
             "a cluster needs a secret, the same in all processes: set POLYPORT_SECRET, or App(secret=...)"
         )
     if isinstance(cluster, str):
-        from polyport.runs.cluster import Cluster  # an optional dependency
+        from polyport.cluster import Cluster  # an optional dependency
 
         return Cluster(cluster)
     return cluster

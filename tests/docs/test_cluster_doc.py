@@ -16,8 +16,8 @@ import pytest
 
 from polyport.cli.deploy_servers import nats_conf
 from polyport.cli.main import main
+from polyport.cluster.subjects import Subjects
 from polyport.data.limits import Limits
-from polyport.runs.subjects import Subjects
 from support.nats import free_port
 from support.processes import PATIENCE_S, Process
 

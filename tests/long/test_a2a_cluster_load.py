@@ -27,7 +27,7 @@ import anyio
 from polyport import App, make_tool, Content, LlmAgent, ModelResponse, Part
 from polyport.data.content import FunctionCall
 from polyport.protocols.a2a.mount import A2a
-from polyport.runs.cluster import Cluster
+from polyport.cluster import Cluster
 
 async def step(n: int) -> int:
     "One step."

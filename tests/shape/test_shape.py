@@ -25,7 +25,7 @@ TASK_GROUPS = {
     "protocols/streaming.py": "hang-up and heartbeat beside an answer",
     "protocols/triggers/deliveries.py": "one task per message, which a sender that hangs up does not stop; the timetable",
     "runs/coordinator.py": "place 1: one task per run",
-    "runs/link.py": "what a process does for its cluster beside its runs: showing them, following those of others, being there",
+    "cluster/link.py": "what a process does for its cluster: showing its runs, following those of others, being there",
     "testing/connect.py": "the app beside the test",
     "testing/samples.py": "many writers at once, in the contract suites",
     "workflow/scheduler.py": "one task per node of a graph that works, and per item of a parallel worker",

@@ -25,7 +25,7 @@ from polyport.data.content import FunctionCall
 from polyport.data.limits import Limits
 from polyport.protocols.a2a.mount import A2a
 from polyport.protocols.a2a.push_settings import PushSettings
-from polyport.runs.cluster import Cluster
+from polyport.cluster import Cluster
 
 HERE = Path(__file__).parent
 

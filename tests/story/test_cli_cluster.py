@@ -40,7 +40,7 @@ root_agent = LlmAgent(name="bot", model="demo", instruction="Use the tools.",
 '''
 OWN = """
 from polyport import App
-from polyport.runs.cluster import Cluster
+from polyport.cluster import Cluster
 works = os.environ.get("ROLE") == "worker"
 app = App(root_agent, stores="sqlite:///own.db",
           cluster=Cluster("{url}", prefix="{prefix}", runs="workers", worker=works, lease_s=1))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from polyport import App
-from polyport.runs.cluster import Cluster
+from polyport.cluster import Cluster
 from support.projects import agent_of, clean_process, mistakes
 
 ROOT = "name: desk\nmodel: demo\napp:\n  stores: data.db\n"

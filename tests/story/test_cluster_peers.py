@@ -7,11 +7,11 @@ from pathlib import Path
 import anyio
 import pytest
 
+from polyport.cluster import Cluster
 from polyport.data.run import RunRequest
 from polyport.data.session import SessionKey
 from polyport.errors import Conflict, Superseded
 from polyport.ports.peers import Ticket
-from polyport.runs.cluster import Cluster
 from support.clusters import Replicas, replicas, until
 
 

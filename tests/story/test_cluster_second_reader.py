@@ -12,15 +12,15 @@ import pytest
 from msgspec import structs
 
 from polyport import LlmAgent
+from polyport.cluster.jetstream import JetStream
+from polyport.cluster.nats_url import parse
+from polyport.cluster.subjects import Subjects, digest
 from polyport.data.limits import Limits
 from polyport.data.run import RunOutcome, RunRequest
 from polyport.data.session import SessionKey
 from polyport.errors import ConfigError, TooLarge, Unavailable
 from polyport.ports.peers import Ticket
-from polyport.runs.jetstream import JetStream
-from polyport.runs.nats_url import parse
 from polyport.runs.run import LiveRun
-from polyport.runs.subjects import Subjects, digest
 from polyport.testing import ScriptedModel, call
 from support.clusters import SECRET, Gate, Replicas, detached, frames, replicas, until
 from support.nats import NatsServer

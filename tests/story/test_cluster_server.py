@@ -8,10 +8,10 @@ import anyio
 import pytest
 
 from polyport import App, FunctionAgent, LlmAgent, RunContext
+from polyport.cluster import Cluster
+from polyport.cluster.nats_url import parse, shown
 from polyport.data.content import model_text
 from polyport.errors import ConfigError, Unavailable
-from polyport.runs.cluster import Cluster
-from polyport.runs.nats_url import parse, shown
 from polyport.testing import ScriptedModel
 from support.clusters import SECRET, Gate, Replicas, detached, frames, replicas, status, until
 from support.nats import NatsServer, free_port

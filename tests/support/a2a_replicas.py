@@ -7,10 +7,10 @@ from typing import Any
 import anyio
 
 from polyport import App
+from polyport.cluster import Cluster
 from polyport.protocols.a2a.calls import CallContext
 from polyport.protocols.a2a.mount import A2a, A2aServer
 from polyport.protocols.parts import Parts
-from polyport.runs.cluster import Cluster
 from polyport.wire.a2a import SubscribeToTaskRequest
 from support.a2a_talk import Caller
 from support.clusters import SECRET

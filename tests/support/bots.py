@@ -20,7 +20,7 @@ from polyport import App, Content, LlmAgent, ModelResponse, Part, make_tool
 from polyport.data.content import FunctionCall
 from polyport.data.limits import Limits
 from polyport.ports.plugin import Plugin
-from polyport.runs.cluster import Cluster
+from polyport.cluster import Cluster
 from polyport.seams import Seams
 
 HERE = Path(__file__).parent

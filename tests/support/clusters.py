@@ -10,7 +10,7 @@ import anyio
 import anyio.lowlevel
 
 from polyport import App
-from polyport.runs.cluster import Cluster
+from polyport.cluster import Cluster
 from polyport.testing import connect
 from support.nats import NatsServer, server
 from support.talk import Talk

@@ -67,7 +67,7 @@ def _cluster(app: App, options: ServeOptions) -> list[tuple[str, str]]:
         return []
     where = "the App's own"
     if options.cluster is not None:
-        from polyport.runs.nats_url import shown  # needed by this choice only
+        from polyport.cluster.nats_url import shown  # needed by this choice only
 
         where = shown(options.cluster)
     if options.workers > 1:

@@ -64,7 +64,7 @@ def cluster_of(options: ServeOptions) -> Peers | None:
         raise ConfigError(
             "--cluster needs sessions that all processes share: add --db postgresql://..., or sqlite:///data.db on one machine"
         )
-    from polyport.runs.cluster import Cluster  # needed by this choice only
+    from polyport.cluster import Cluster  # needed by this choice only
 
     return Cluster(
         options.cluster,

@@ -103,7 +103,7 @@ def _cluster(project: Project, given: str | ClusterSection | None, node: Node) -
     settings: dict[str, Any] = {"url": given} if isinstance(given, str) else structs.asdict(given)
     settings.pop("node", None)
     try:
-        from polyport.runs.cluster import Cluster  # an optional dependency
+        from polyport.cluster import Cluster  # an optional dependency
 
         return Cluster(**settings)
     except ConfigError as error:

@@ -1,6 +1,6 @@
 """The port to the other processes that run the same agents on the same stores (DESIGN section 7).
 
-Called by the coordinator. Implemented by `runs.alone` for a process that has no others, and by `runs.cluster` on NATS. It never
+Called by the coordinator. Implemented by `runs.alone` for a process that has no others, and by `cluster` on NATS. It never
 stores what is true, which is in the session store: it says who runs what, shows what was said to those who watch elsewhere,
 and gives the work of a process that died to another one.
 """

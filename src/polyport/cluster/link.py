@@ -11,14 +11,14 @@ from typing import Any
 import anyio
 import anyio.abc
 
+from polyport.cluster.jetstream import JetStream
+from polyport.cluster.nats_url import NatsUrl
+from polyport.cluster.replicas import Replicas
+from polyport.cluster.subjects import Subjects
+from polyport.cluster.tickets import Tickets
 from polyport.data.session import SessionKey
 from polyport.errors import PolyportError, Unavailable
 from polyport.ports.peers import Ticket
-from polyport.runs.jetstream import JetStream
-from polyport.runs.nats_url import NatsUrl
-from polyport.runs.replicas import Replicas
-from polyport.runs.subjects import Subjects
-from polyport.runs.tickets import Tickets
 
 log = logging.getLogger("polyport.cluster")
 AGAIN_S = 1.0

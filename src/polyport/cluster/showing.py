@@ -11,14 +11,14 @@ from typing import Protocol, TypeVar
 import anyio
 from msgspec import Raw
 
+from polyport.cluster.jetstream import JetStream, Message
+from polyport.cluster.shown import Ended, Tail, ToShow
+from polyport.cluster.subjects import Subjects
 from polyport.codec import encode
 from polyport.data.event import Event
 from polyport.errors import LimitExceeded, Unavailable
 from polyport.ports.peers import TAKEN_OVER, Ticket
 from polyport.ports.runs import FeedItem
-from polyport.runs.jetstream import JetStream, Message
-from polyport.runs.shown import Ended, Tail, ToShow
-from polyport.runs.subjects import Subjects
 
 T = TypeVar("T")
 log = logging.getLogger("polyport.cluster")

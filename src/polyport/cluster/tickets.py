@@ -11,12 +11,12 @@ import anyio
 import msgspec
 from msgspec import structs
 
+from polyport.cluster.jetstream import JetStream, Message
+from polyport.cluster.subjects import Subjects
 from polyport.codec import encode
 from polyport.data.session import SessionKey
 from polyport.errors import BadRequest, TooLarge, Unavailable
 from polyport.ports.peers import Ticket
-from polyport.runs.jetstream import JetStream, Message
-from polyport.runs.subjects import Subjects
 
 log = logging.getLogger("polyport.cluster")
 _decoder = msgspec.json.Decoder(Ticket)

@@ -16,6 +16,15 @@ from typing import Literal
 import anyio
 from msgspec import structs
 
+from polyport.cluster.jetstream import CONNECT_S, Message, unique
+from polyport.cluster.link import AGAIN_S, Link
+from polyport.cluster.mirror import Mirror
+from polyport.cluster.mirrors import Mirrors
+from polyport.cluster.nats_url import parse
+from polyport.cluster.questions import Questions
+from polyport.cluster.showing import Showing
+from polyport.cluster.shown import ended_of
+from polyport.cluster.taking import Taking
 from polyport.data.event import Event
 from polyport.data.run import RunOutcome, RunRequest
 from polyport.data.session import SessionKey
@@ -23,15 +32,6 @@ from polyport.errors import ConfigError, Conflict, Superseded, Unavailable
 from polyport.ports.peers import TAKEN_OVER, Take, Ticket
 from polyport.ports.runs import Run
 from polyport.runs.feed import Feed
-from polyport.runs.jetstream import CONNECT_S, Message, unique
-from polyport.runs.link import AGAIN_S, Link
-from polyport.runs.mirror import Mirror
-from polyport.runs.mirrors import Mirrors
-from polyport.runs.nats_url import parse
-from polyport.runs.questions import Questions
-from polyport.runs.showing import Showing
-from polyport.runs.shown import ended_of
-from polyport.runs.taking import Taking
 
 log = logging.getLogger("polyport.cluster")
 NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")

@@ -11,10 +11,10 @@ import anyio
 import msgspec
 from msgspec import Struct
 
+from polyport.cluster.jetstream import Message
+from polyport.cluster.link import Link
 from polyport.codec import encode
 from polyport.errors import Unavailable
-from polyport.runs.jetstream import Message
-from polyport.runs.link import Link
 
 log = logging.getLogger("polyport.cluster")
 ANSWER_S = 1.0

@@ -11,14 +11,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import anyio
 from msgspec import structs
 
+from polyport.cluster.jetstream import Message
+from polyport.cluster.link import Link
+from polyport.cluster.replicas import Replica
+from polyport.cluster.shown import Tail
+from polyport.cluster.tickets import session_key
 from polyport.data.session import SessionKey
 from polyport.errors import LimitExceeded, PolyportError, Unavailable
 from polyport.ports.peers import Take, Ticket
-from polyport.runs.jetstream import Message
-from polyport.runs.link import Link
-from polyport.runs.replicas import Replica
-from polyport.runs.shown import Tail
-from polyport.runs.tickets import session_key
 
 log = logging.getLogger("polyport.cluster")
 AT_ONCE = 16

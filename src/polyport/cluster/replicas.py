@@ -6,9 +6,9 @@ Used by the cluster, once every third of a lease. Only the server's clock counts
 import msgspec
 from msgspec import Struct, structs
 
+from polyport.cluster.jetstream import JetStream, Message
+from polyport.cluster.subjects import Subjects
 from polyport.codec import encode
-from polyport.runs.jetstream import JetStream, Message
-from polyport.runs.subjects import Subjects
 
 
 class Replica(Struct, frozen=True):

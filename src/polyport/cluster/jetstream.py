@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, TypeVar, cast
 import anyio
 import msgspec
 
+from polyport.cluster.nats_url import NatsUrl
 from polyport.errors import ConfigError, TooLarge, Unavailable
-from polyport.runs.nats_url import NatsUrl
 
 try:
     from nats import errors as faults

@@ -11,15 +11,15 @@ from collections.abc import Awaitable, Callable
 import anyio
 import msgspec
 
+from polyport.cluster.jetstream import Message
+from polyport.cluster.link import Link
+from polyport.cluster.shown import Shown, Tail, outcome_of, read_shown
 from polyport.data.live import LiveRequest
 from polyport.data.run import RunOutcome
 from polyport.data.session import SessionKey
 from polyport.errors import Conflict, Unavailable
 from polyport.ports.runs import FeedItem
 from polyport.runs.feed import Feed, until_woken, wake
-from polyport.runs.jetstream import Message
-from polyport.runs.link import Link
-from polyport.runs.shown import Shown, Tail, outcome_of, read_shown
 
 log = logging.getLogger("polyport.cluster")
 UNUSED_S = 30.0

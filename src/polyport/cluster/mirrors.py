@@ -8,10 +8,10 @@ from collections import OrderedDict
 import anyio
 import anyio.lowlevel
 
+from polyport.cluster.link import Link
+from polyport.cluster.mirror import Mirror, Stop
 from polyport.data.session import SessionKey
 from polyport.ports.peers import Ticket
-from polyport.runs.link import Link
-from polyport.runs.mirror import Mirror, Stop
 
 KEPT = 256
 KEPT_ITEMS = 20_000
