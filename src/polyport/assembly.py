@@ -103,9 +103,10 @@ def stores_of(stores: Stores | str | None, seams: Seams) -> Stores:
     """The stores of a URL; in memory without one. ConfigError for a session store that is not whole."""
     if isinstance(stores, Stores):
         needed = [*SessionStore.__annotations__, *(name for name in vars(SessionStore) if name[0] != "_")]
-        missing = [name for name in needed if not hasattr(stores.sessions, name)]
+        store = stores.sessions
+        missing = [name for name in needed if not hasattr(type(store), name) and not hasattr(store, name)]
         if missing:
-            kind = type(stores.sessions).__name__
+            kind = type(store).__name__
             raise ConfigError(
                 f"{kind} is no session store: it has no {', '.join(missing)} (see ports.stores.SessionStore)"
             )

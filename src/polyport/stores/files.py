@@ -13,6 +13,7 @@ import shutil
 import string
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -101,8 +102,9 @@ class FileArtifacts:
     def _sweep(self) -> None:
         """Remove what was being made when a process died, a day ago or more."""
         for folder in _folders(self.root / ASIDE):
-            if folder.stat().st_mtime < self._seams.clock() - 86400:
-                shutil.rmtree(folder, ignore_errors=True)  # another process may be sweeping too
+            with suppress(FileNotFoundError):  # another process has just put it in its place
+                if folder.stat().st_mtime < self._seams.clock() - 86400:
+                    shutil.rmtree(folder, ignore_errors=True)  # another process may be sweeping too
 
     def _shelf(self, shelf: rules.Shelf) -> Path:
         owner = [folder_name(shelf.app), folder_name(shelf.user)]
