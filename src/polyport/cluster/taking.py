@@ -24,6 +24,7 @@ log = logging.getLogger("polyport.cluster")
 AT_ONCE = 16
 """How many runs of one that is gone are taken up side by side."""
 WAIT_S = 0.02
+APPEAR_TRIES, APPEAR_AGAIN_S = 5, 0.5
 LOOK_EVERY = 10
 """Leases between looks at all tickets, in case a loss was seen by nobody."""
 
@@ -59,9 +60,20 @@ class Taking:
             for app in sorted(self._apps):
                 work = link.subjects.work(app)
                 await stack.enter_async_context(link.jetstream.listening(work, self._hear, queue="takers"))
-            await link.replicas.say([*self._recover])
+            await self._appear()
             link.start(self._beat)
             yield
+
+    async def _appear(self) -> None:
+        """Say for the first time that we are there: of a stream that was just made, no server may be the leader yet."""
+        for left in reversed(range(APPEAR_TRIES)):
+            try:
+                await self._link.replicas.say([*self._recover])
+                return
+            except Unavailable:
+                if not left:
+                    raise
+                await anyio.sleep(APPEAR_AGAIN_S)
 
     def stop(self) -> None:
         """Take nothing any more: this process is about to leave."""
